@@ -1,0 +1,225 @@
+//! The ops: what a graph is made of and what backends execute.
+//!
+//! Each op has one file here with everything that is independent of a device:
+//! shape rule, gradient, cost, lowering to launches, and a plain float64
+//! [`reference`](Operation::reference) for the tests. [`Op`] is an enum, so
+//! that the compiler lists what a backend lacks.
+
+pub mod cases;
+pub mod concat;
+pub mod cross_entropy;
+pub mod embedding;
+pub mod map;
+pub mod matmul;
+pub mod pad;
+pub mod permute;
+pub mod reduce;
+pub mod reshape;
+pub mod slice;
+pub mod strided_copy;
+
+pub use concat::Concat;
+pub use cross_entropy::{CrossEntropy, CrossEntropyGradient};
+pub use embedding::{Embedding, EmbeddingGradient};
+pub use map::Map;
+pub use matmul::Matmul;
+pub use pad::Pad;
+pub use permute::Permute;
+pub use reduce::{Reduce, ReduceKind};
+pub use reshape::Reshape;
+use serde::{Deserialize, Serialize};
+pub use slice::Slice;
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::launch::{Capabilities, Launch, StorageId};
+use crate::shape;
+
+/// Names a value of a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ValueId(pub u32);
+
+/// Shape and element type of a tensor; tensors are contiguous, row-major.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TensorType {
+    /// Sizes of the dimensions, none of them 0.
+    pub shape: Vec<usize>,
+    /// Storage of an element.
+    pub dtype: DType,
+}
+
+impl TensorType {
+    /// A tensor type.
+    pub fn new(shape: impl Into<Vec<usize>>, dtype: DType) -> TensorType {
+        TensorType { shape: shape.into(), dtype }
+    }
+    /// An f32 tensor.
+    pub fn f32(shape: impl Into<Vec<usize>>) -> TensorType {
+        TensorType::new(shape, DType::F32)
+    }
+    /// Elements.
+    pub fn numel(&self) -> usize {
+        shape::numel(&self.shape)
+    }
+    /// Bytes, rounded up to whole words of 4 (devices read words).
+    pub fn bytes(&self) -> u64 {
+        (self.numel() as u64 * self.dtype.size_bytes() as u64).next_multiple_of(4)
+    }
+}
+
+/// A tensor in float64, for references. Integers are held exactly.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor64 {
+    /// Sizes of the dimensions.
+    pub shape: Vec<usize>,
+    /// Elements, row-major.
+    pub values: Vec<f64>,
+    /// The element type it stands for.
+    pub dtype: DType,
+}
+
+impl Tensor64 {
+    /// A tensor of type `t` from its values.
+    pub fn new(t: &TensorType, values: Vec<f64>) -> Tensor64 {
+        debug_assert_eq!(values.len(), t.numel());
+        Tensor64 { shape: t.shape.clone(), values, dtype: t.dtype }
+    }
+}
+
+/// Arithmetic and traffic of one execution, for the cost model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Scalar operations.
+    pub flops: u64,
+    /// Bytes read and written.
+    pub bytes: u64,
+}
+
+/// Where a gradient rule emits ops; the graph implements it.
+pub trait Emit {
+    /// Adds an op.
+    fn emit(&mut self, op: Op, inputs: &[ValueId]) -> Result<Vec<ValueId>>;
+    /// The type of a value.
+    fn tensor_type(&self, value: ValueId) -> TensorType;
+}
+
+/// A tensor of an op at the time of lowering.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Operand {
+    /// Where it lives.
+    pub storage: StorageId,
+    /// What the op takes it for.
+    pub tensor: TensorType,
+}
+
+/// What lowering may look at.
+pub struct LowerContext<'a> {
+    /// The device.
+    pub capabilities: &'a Capabilities,
+    /// Inputs of the op.
+    pub inputs: &'a [Operand],
+    /// Outputs of the op; one with the storage of an input is computed in place.
+    pub outputs: &'a [Operand],
+    /// Workspace of [`Operation::workspace_bytes`] bytes, if that is not 0.
+    pub workspace: Option<StorageId>,
+    /// The tuner's choice of a matmul variant, if it made one.
+    pub matmul_variant: Option<matmul::Variant>,
+}
+
+/// What every op defines.
+pub trait Operation {
+    /// The op's name: also that of its files in the backends.
+    fn name(&self) -> &'static str;
+    /// Checks the inputs and gives the outputs' types.
+    fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>>;
+    /// Emits the gradients of the inputs that are `wanted`, given those of the
+    /// outputs (`None`: not used by the loss).
+    fn vjp(
+        &self,
+        cx: &mut dyn Emit,
+        inputs: &[ValueId],
+        outputs: &[ValueId],
+        gradients: &[Option<ValueId>],
+        wanted: &[bool],
+    ) -> Result<Vec<Option<ValueId>>>;
+    /// Arithmetic and traffic.
+    fn cost(&self, inputs: &[TensorType], outputs: &[TensorType]) -> Cost {
+        let bytes = inputs.iter().chain(outputs).map(TensorType::bytes).sum();
+        Cost { flops: outputs.iter().map(|t| t.numel() as u64).sum(), bytes }
+    }
+    /// Scratch memory needed while the op runs on a GPU.
+    fn workspace_bytes(&self, _inputs: &[TensorType]) -> u64 {
+        0
+    }
+    /// Whether output `j` may take the storage of input `k` (of equal size)
+    /// when the input dies here.
+    fn may_alias(&self, _inputs: &[TensorType], _k: usize, _j: usize) -> bool {
+        false
+    }
+    /// The launches that compute it on a GPU.
+    fn lower(&self, cx: &LowerContext<'_>) -> Vec<Launch>;
+    /// The same in float64 by plain loops, for the tests.
+    fn reference(&self, inputs: &[Tensor64]) -> Vec<Tensor64>;
+}
+
+/// Any op.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum Op {
+    Map(Map),
+    Reduce(Reduce),
+    Matmul(Matmul),
+    Reshape(Reshape),
+    Permute(Permute),
+    Slice(Slice),
+    Pad(Pad),
+    Concat(Concat),
+    Embedding(Embedding),
+    EmbeddingGradient(EmbeddingGradient),
+    CrossEntropy(CrossEntropy),
+    CrossEntropyGradient(CrossEntropyGradient),
+}
+
+impl std::ops::Deref for Op {
+    type Target = dyn Operation;
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Op::Map(o) => o,
+            Op::Reduce(o) => o,
+            Op::Matmul(o) => o,
+            Op::Reshape(o) => o,
+            Op::Permute(o) => o,
+            Op::Slice(o) => o,
+            Op::Pad(o) => o,
+            Op::Concat(o) => o,
+            Op::Embedding(o) => o,
+            Op::EmbeddingGradient(o) => o,
+            Op::CrossEntropy(o) => o,
+            Op::CrossEntropyGradient(o) => o,
+        }
+    }
+}
+
+/// Checks the number of inputs.
+pub(crate) fn expect_inputs(op: &str, inputs: &[TensorType], count: usize) -> Result<()> {
+    if inputs.len() == count {
+        return Ok(());
+    }
+    Err(Error::shape(op, format!("takes {count} inputs, was given {}", inputs.len())))
+}
+
+/// Checks an element type.
+pub(crate) fn expect_dtype(op: &str, t: &TensorType, expected: DType) -> Result<()> {
+    if t.dtype == expected {
+        return Ok(());
+    }
+    Err(Error::Type { op: op.to_string(), given: t.dtype, expected: expected.name() })
+}
+
+/// Checks that an element takes a whole 32-bit word, as copying kernels need.
+pub(crate) fn expect_words(op: &str, t: &TensorType) -> Result<()> {
+    if t.dtype.size_bytes() == 4 {
+        return Ok(());
+    }
+    Err(Error::Type { op: op.to_string(), given: t.dtype, expected: "f32, i32 or u32" })
+}

@@ -1,0 +1,34 @@
+//! Labelled images for training: IDX files, an embedded sample, and shuffled,
+//! prefetched batches.
+//!
+//! Everything here lives in host memory and on the CPU. Images stay unsigned
+//! bytes, as the files hold them; a model casts and scales them itself, so that
+//! a quarter of the bytes of 32-bit floats travel to the device.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use plimsoll::data::{Batches, embedded_sample};
+//!
+//! let data = embedded_sample()?;
+//! let train = Arc::new(data.train);
+//! let mut batches = Batches::training(Arc::clone(&train), 64, /* seed */ 1, /* epoch */ 0)?;
+//! while let Some(batch) = batches.next() {
+//!     assert_eq!(batch.images.len(), batch.items * train.item_bytes());
+//!     batches.recycle(batch);
+//! }
+//! # Ok::<(), plimsoll::data::DataError>(())
+//! ```
+
+mod batches;
+mod dataset;
+mod error;
+mod idx;
+#[cfg(test)]
+mod idx_fixture;
+mod shuffle;
+
+pub use batches::{Batch, Batches};
+pub use dataset::{CLASSES, ImageDataset, TrainTest, embedded_sample, load_folder};
+pub use error::{DataError, Place};
+pub use idx::{IdxArray, read_idx, read_idx_file};
+pub use shuffle::shuffled_order;
