@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Cost, Emit, LowerContext, Op, Operation, Tensor64, TensorType, ValueId, map};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::expression::{Expression, Scalar};
+use crate::expression::{Binary, Expression, Scalar, Term};
 use crate::launch::{Capabilities, Launch};
 
 /// A matrix product.
@@ -84,6 +84,19 @@ impl Matmul {
     /// A plain product.
     pub fn new(transpose_a: bool, transpose_b: bool) -> Matmul {
         Matmul { transpose_a, transpose_b, epilogue: Expression::identity() }
+    }
+
+    /// Whether the epilogue is just "add input `k` of the op": then the result
+    /// may be added up in that input's memory on every backend.
+    pub fn accumulates_onto(&self, k: usize) -> bool {
+        if k < 2 || self.epilogue.terms.len() != 3 {
+            return false;
+        }
+        let addend = Term::Input(k as u32 - 1);
+        let reads = |id: u32| self.epilogue.terms[id as usize];
+        matches!(self.epilogue.terms[2], Term::Binary(Binary::Add, a, b)
+            if [reads(a), reads(b)] == [Term::Input(0), addend]
+                || [reads(a), reads(b)] == [addend, Term::Input(0)])
     }
 
     /// The sizes for operands of these types, which [`Operation::infer`] has
@@ -186,15 +199,8 @@ impl Operation for Matmul {
     }
 
     fn may_alias(&self, inputs: &[TensorType], k: usize, _j: usize) -> bool {
-        // An epilogue operand is read just before its position is written.
-        if k < 2 {
-            return false;
-        }
         let s = self.sizes(inputs);
-        let whole = self.epilogue.terms.iter().any(|t| {
-            matches!(*t, crate::expression::Term::At(i, _) | crate::expression::Term::Random { rng: i, .. } if i as usize == k - 1)
-        });
-        !whole && inputs[k].numel() == s.batch * s.m * s.n
+        self.accumulates_onto(k) && inputs[k].numel() == s.batch * s.m * s.n
     }
 
     /// Parameters: m, n, k, row and column stride of A, of B, elements of a

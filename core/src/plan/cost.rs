@@ -1,1 +1,25 @@
-//! (in work)
+//! Predicted time of ops: launch + max(arithmetic, traffic).
+
+use super::{Part, Plan, types};
+use crate::backend::DeviceDescription;
+
+/// Predicted seconds of one run of a part.
+pub fn part_seconds(part: &Part, device: &DeviceDescription) -> f64 {
+    part.nodes
+        .iter()
+        .map(|node| {
+            let cost = node.op.cost(&types(&node.inputs), &types(&node.outputs));
+            let arithmetic = cost.flops as f64 / device.flops_per_second;
+            let traffic = cost.bytes as f64 / device.bytes_per_second;
+            device.launch_seconds + arithmetic.max(traffic)
+        })
+        .sum()
+}
+
+/// Predicted seconds of a training step.
+pub fn step_seconds(plan: &Plan) -> f64 {
+    let once = [super::PartKind::Begin, super::PartKind::Update];
+    let once = plan.parts.iter().filter(|p| once.contains(&p.kind));
+    let micro = plan.micro_batches.iter().map(|m| &plan.parts[m.part]);
+    once.chain(micro).map(|p| part_seconds(p, &plan.device)).sum()
+}

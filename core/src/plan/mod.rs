@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::DeviceDescription;
+use crate::graph::Init;
 use crate::launch::{Launch, StorageId};
 use crate::ledger::{Class, Request};
 use crate::ops::{LowerContext, Op, Operand, TensorType, matmul};
@@ -46,6 +47,11 @@ pub struct PlannedNode {
     pub inputs: Vec<Operand>,
     /// What is written.
     pub outputs: Vec<Operand>,
+    /// The value behind each input, unique within the part; a leaf's is its
+    /// storage's number counted from the top. For the checker.
+    pub input_values: Vec<u32>,
+    /// The value behind each output.
+    pub output_values: Vec<u32>,
     /// Scratch memory.
     pub workspace: Option<StorageId>,
     /// Storages that nobody reads after this node (in this part).
@@ -114,10 +120,21 @@ pub struct Plan {
     pub peak_tensors: Vec<(String, u64)>,
     /// Predicted time of a training step.
     pub step_seconds: f64,
-    /// Persistent leaves by name.
-    pub leaves: BTreeMap<String, Operand>,
-    /// Launches per part, for reports.
+    /// Persistent leaves by name, with how they start.
+    pub leaves: BTreeMap<String, PlannedLeaf>,
+    /// The device that it is for.
     pub device: DeviceDescription,
+}
+
+/// A leaf that keeps its content between steps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlannedLeaf {
+    /// Its place and type.
+    pub operand: Operand,
+    /// What it is for.
+    pub class: Class,
+    /// Its content at the start.
+    pub init: Init,
 }
 
 /// A slice of the batch.

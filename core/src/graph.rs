@@ -1,0 +1,456 @@
+//! The graph: values in single assignment, made by ops from leaves.
+//!
+//! A model is traced into a graph once for each size of micro-batch; tracing
+//! is cheap. Names are scoped (`fc1.weight`) and become safetensors keys.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::expression::{E, Expression, Scalar};
+use crate::ledger::Class;
+use crate::ops::{
+    Concat, CrossEntropy, Embedding, Emit, Map, Matmul, Op, Pad, Permute, ReduceKind, Reshape,
+    Slice, TensorType, ValueId, reduce,
+};
+use crate::philox::{Stream, name_stream};
+use crate::shape;
+
+/// Name of the input that holds seed (2 words), step and first item.
+pub const RNG: &str = "plimsoll.rng";
+/// Words of the [`RNG`] input.
+pub const RNG_WORDS: usize = 4;
+
+/// How a persistent leaf starts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Init {
+    /// All bytes 0.
+    Zeros,
+    /// Every element the same float.
+    Constant(f32),
+    /// Uniform in [−bound, bound).
+    Uniform(f32),
+    /// Normal with mean 0 and this standard deviation.
+    Normal(f32),
+    /// These words.
+    Words(Vec<u32>),
+}
+
+impl Init {
+    /// The initial words of the leaf `name` under a seed. They depend on
+    /// nothing else, so that every device starts alike.
+    pub fn words(&self, name: &str, seed: u64, count: usize) -> Vec<u32> {
+        let mut stream = Stream::new(seed, name_stream(name));
+        match self {
+            Init::Zeros => vec![0; count],
+            Init::Constant(x) => vec![x.to_bits(); count],
+            Init::Uniform(b) => (0..count).map(|_| stream.uniform(-b, *b).to_bits()).collect(),
+            Init::Normal(s) => (0..count).map(|_| (stream.normal() * s).to_bits()).collect(),
+            Init::Words(w) => w.clone(),
+        }
+    }
+}
+
+/// What a leaf is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Leaf {
+    /// A weight that is trained.
+    Parameter(Init),
+    /// Anything else that persists between steps: moments, sums, constants.
+    State(Init, Class),
+    /// Lives from the start of a training step to its end: a gradient's sum.
+    Accumulator,
+    /// Uploaded before each run of the part.
+    Input,
+}
+
+/// Which pass a node belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum Phase {
+    Forward,
+    Backward,
+    Update,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// A leaf.
+    Leaf(Leaf),
+    /// Output `.1` of node `.0`.
+    Node(usize, usize),
+}
+
+/// A tensor of the graph.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value {
+    /// Scoped name.
+    pub name: String,
+    /// Shape and element type.
+    pub tensor: TensorType,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+/// An op of the graph.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// What is computed.
+    pub op: Op,
+    /// Scoped name.
+    pub label: String,
+    /// Which pass it belongs to.
+    pub phase: Phase,
+    /// Operands.
+    pub inputs: Vec<ValueId>,
+    /// Results.
+    pub outputs: Vec<ValueId>,
+}
+
+/// Whether a graph is traced for training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Dropout drops, batch statistics are taken.
+    Train,
+    /// Neither.
+    Evaluate,
+}
+
+/// What a model's forward pass gives: per item (or token) a loss and its
+/// weight in the mean, and optionally whether it was right.
+#[derive(Clone, Copy, Debug)]
+pub struct Loss {
+    /// Loss of each item, f32 [n].
+    pub per_item: ValueId,
+    /// Weight of each item, f32 [n], not differentiated.
+    pub weight: ValueId,
+    /// 1 where the prediction is right, f32 [n].
+    pub correct: Option<ValueId>,
+}
+
+/// A model: something that can be traced.
+pub trait Model: Send + Sync {
+    /// Its name on the command line.
+    fn name(&self) -> &str;
+    /// Traces the forward pass of `batch` items.
+    fn forward(&self, g: &mut Graph, batch: usize) -> Result<Loss>;
+}
+
+/// A traced computation.
+#[derive(Clone, Debug)]
+pub struct Graph {
+    /// All values; [`ValueId`] is the position.
+    pub values: Vec<Value>,
+    /// All nodes, in the order in which they were traced.
+    pub nodes: Vec<Node>,
+    /// Values to be stored into persistent leaves: (leaf, value).
+    pub assigns: Vec<(ValueId, ValueId)>,
+    /// Whether this is traced for training.
+    pub mode: Mode,
+    /// The pass being traced.
+    pub phase: Phase,
+    leaves: BTreeMap<String, ValueId>,
+    scope: Vec<String>,
+    streams: u32,
+}
+
+impl Graph {
+    /// An empty graph.
+    pub fn new(mode: Mode) -> Graph {
+        Graph {
+            values: Vec::new(),
+            nodes: Vec::new(),
+            assigns: Vec::new(),
+            mode,
+            phase: Phase::Forward,
+            leaves: BTreeMap::new(),
+            scope: Vec::new(),
+            streams: 0,
+        }
+    }
+
+    /// Runs `f` with `name` added to the scope.
+    pub fn scoped<T>(&mut self, name: &str, f: impl FnOnce(&mut Graph) -> T) -> T {
+        self.scope.push(name.to_string());
+        let result = f(self);
+        self.scope.pop();
+        result
+    }
+
+    /// Replaces the whole scope; gives back the old one.
+    pub fn replace_scope(&mut self, scope: Vec<String>) -> Vec<String> {
+        std::mem::replace(&mut self.scope, scope)
+    }
+
+    /// A name within the scope.
+    pub fn scoped_name(&self, name: &str) -> String {
+        let mut parts: Vec<&str> = self.scope.iter().map(String::as_str).collect();
+        parts.push(name);
+        parts.join(".")
+    }
+
+    /// The value's description.
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id.0 as usize]
+    }
+
+    /// The value's shape.
+    pub fn shape(&self, id: ValueId) -> &[usize] {
+        &self.value(id).tensor.shape
+    }
+
+    /// All leaves by full name.
+    pub fn leaves(&self) -> &BTreeMap<String, ValueId> {
+        &self.leaves
+    }
+
+    /// A leaf under its full name. The same name gives the same leaf.
+    ///
+    /// # Errors
+    /// An empty shape, or a leaf of that name that is something else.
+    pub fn leaf(&mut self, name: &str, tensor: TensorType, leaf: Leaf) -> Result<ValueId> {
+        if tensor.shape.contains(&0) {
+            return Err(Error::shape(
+                name,
+                format!("shape {:?} is empty; every dimension must be at least 1", tensor.shape),
+            ));
+        }
+        if let Some(id) = self.leaves.get(name) {
+            let old = self.value(*id);
+            if old.tensor != tensor || old.source != Source::Leaf(leaf) {
+                return Err(Error::shape(name, "defined twice, differently"));
+            }
+            return Ok(*id);
+        }
+        let id = self.push_value(name.to_string(), tensor, Source::Leaf(leaf));
+        self.leaves.insert(name.to_string(), id);
+        Ok(id)
+    }
+
+    /// A trained f32 weight in the current scope.
+    pub fn parameter(&mut self, name: &str, shape: &[usize], init: Init) -> Result<ValueId> {
+        let name = self.scoped_name(name);
+        self.leaf(&name, TensorType::f32(shape), Leaf::Parameter(init))
+    }
+
+    /// Data of the micro-batch; the first dimension is the item.
+    pub fn input(&mut self, name: &str, shape: &[usize], dtype: DType) -> Result<ValueId> {
+        self.leaf(name, TensorType::new(shape, dtype), Leaf::Input)
+    }
+
+    /// Stores `value` into a persistent leaf at the end of the part.
+    pub fn assign(&mut self, leaf: ValueId, value: ValueId) -> Result<()> {
+        let (to, from) = (&self.value(leaf).tensor, &self.value(value).tensor);
+        if to.dtype != from.dtype || to.numel() != from.numel() {
+            return Err(Error::shape(
+                &self.value(leaf).name,
+                format!("holds {:?}, was assigned {:?}", to.shape, from.shape),
+            ));
+        }
+        self.assigns.push((leaf, value));
+        Ok(())
+    }
+
+    fn push_value(&mut self, name: String, tensor: TensorType, source: Source) -> ValueId {
+        self.values.push(Value { name, tensor, source });
+        ValueId(self.values.len() as u32 - 1)
+    }
+
+    /// An elementwise expression over `inputs`; `f` gets the handles of the
+    /// inputs and gives one output.
+    pub fn map(&mut self, inputs: &[ValueId], f: impl FnOnce(&[E]) -> E) -> Result<ValueId> {
+        Ok(self.map_many(inputs, |x| vec![f(x)])?[0])
+    }
+
+    /// [`Graph::map`] with any number of outputs.
+    pub fn map_many(
+        &mut self,
+        inputs: &[ValueId],
+        f: impl FnOnce(&[E]) -> Vec<E>,
+    ) -> Result<Vec<ValueId>> {
+        let handles: Vec<E> = (0..inputs.len()).map(E::input).collect();
+        let types: Vec<TensorType> = inputs.iter().map(|i| self.tensor_type(*i)).collect();
+        let dtypes = types.iter().map(|t| t.dtype).collect();
+        let map = Map::over(Expression::new(dtypes, &f(&handles)), &types)?;
+        self.emit(Op::Map(map), inputs)
+    }
+
+    /// Σ over axes, which vanish.
+    pub fn sum(&mut self, x: ValueId, axes: &[usize]) -> Result<ValueId> {
+        reduce::emit(self, ReduceKind::Sum, x, axes)
+    }
+
+    /// Largest element over axes, which vanish.
+    pub fn max(&mut self, x: ValueId, axes: &[usize]) -> Result<ValueId> {
+        reduce::emit(self, ReduceKind::Max, x, axes)
+    }
+
+    /// Mean over axes, which vanish.
+    pub fn mean(&mut self, x: ValueId, axes: &[usize]) -> Result<ValueId> {
+        let count: usize = axes.iter().filter_map(|a| self.shape(x).get(*a)).product();
+        let sum = self.sum(x, axes)?;
+        self.map(&[sum], |x| &x[0] * (1.0 / count as f32))
+    }
+
+    /// Matrix product; a transposed operand is stored with its last two
+    /// dimensions exchanged. A matrix on the right serves all of A's batch.
+    pub fn matmul(
+        &mut self,
+        a: ValueId,
+        b: ValueId,
+        transpose_a: bool,
+        transpose_b: bool,
+    ) -> Result<ValueId> {
+        let op = Op::Matmul(Matmul::new(transpose_a, transpose_b));
+        let (sa, rank_b) = (self.shape(a).to_vec(), self.shape(b).len());
+        if rank_b == 2 && sa.len() > 2 && !transpose_a {
+            let (rows, k) = (shape::numel(&sa[..sa.len() - 1]), sa[sa.len() - 1]);
+            let flat = self.reshape(a, &[rows, k])?;
+            let y = self.emit(op, &[flat, b])?[0];
+            let mut out = sa[..sa.len() - 1].to_vec();
+            out.push(self.shape(y)[1]);
+            return self.reshape(y, &out);
+        }
+        Ok(self.emit(op, &[a, b])?[0])
+    }
+
+    /// The same elements under another shape.
+    pub fn reshape(&mut self, x: ValueId, shape: &[usize]) -> Result<ValueId> {
+        Ok(self.emit(Op::Reshape(Reshape { shape: shape.to_vec() }), &[x])?[0])
+    }
+
+    /// Reorders dimensions.
+    pub fn permute(&mut self, x: ValueId, order: &[usize]) -> Result<ValueId> {
+        Ok(self.emit(Op::Permute(Permute { order: order.to_vec() }), &[x])?[0])
+    }
+
+    /// A box of a tensor.
+    pub fn slice(&mut self, x: ValueId, starts: &[usize], ends: &[usize]) -> Result<ValueId> {
+        let op = Slice { starts: starts.to_vec(), ends: ends.to_vec() };
+        Ok(self.emit(Op::Slice(op), &[x])?[0])
+    }
+
+    /// Zeros around a tensor.
+    pub fn pad(&mut self, x: ValueId, before: &[usize], after: &[usize]) -> Result<ValueId> {
+        let op = Pad { before: before.to_vec(), after: after.to_vec() };
+        Ok(self.emit(Op::Pad(op), &[x])?[0])
+    }
+
+    /// Tensors one after another along an axis.
+    pub fn concat(&mut self, xs: &[ValueId], axis: usize) -> Result<ValueId> {
+        Ok(self.emit(Op::Concat(Concat { axis }), xs)?[0])
+    }
+
+    /// Rows of a table by i32 index.
+    pub fn embedding(&mut self, table: ValueId, indices: ValueId) -> Result<ValueId> {
+        Ok(self.emit(Op::Embedding(Embedding), &[table, indices])?[0])
+    }
+
+    /// Cross-entropy of logits [rows, classes] with i32 labels [rows].
+    pub fn cross_entropy(
+        &mut self,
+        logits: ValueId,
+        labels: ValueId,
+        op: CrossEntropy,
+    ) -> Result<Loss> {
+        let out = self.emit(Op::CrossEntropy(op), &[logits, labels])?;
+        Ok(Loss { per_item: out[0], weight: out[1], correct: Some(out[3]) })
+    }
+
+    /// max(x, 0).
+    pub fn relu(&mut self, x: ValueId) -> Result<ValueId> {
+        self.map(&[x], |x| x[0].max(0.0))
+    }
+
+    /// Dropout with drop probability `p`; `batch` is the number of items of
+    /// the micro-batch, along which `x` varies first. The mask depends on the
+    /// element's place in the whole batch, not on the micro-batch.
+    pub fn dropout(&mut self, x: ValueId, p: f32, batch: usize) -> Result<ValueId> {
+        if !(0.0..1.0).contains(&p) {
+            let message = format!("{p} is outside [0, 1)");
+            return Err(Error::Setting { name: "dropout", message });
+        }
+        if self.mode == Mode::Evaluate || p == 0.0 {
+            return Ok(x);
+        }
+        let numel = self.value(x).tensor.numel();
+        if batch == 0 || numel % batch != 0 || self.shape(x).first().is_none_or(|d| d % batch != 0)
+        {
+            let message =
+                format!("shape {:?} does not begin with a batch of {batch}", self.shape(x));
+            return Err(Error::shape(self.scoped_name("dropout"), message));
+        }
+        let rng = self.leaf(RNG, TensorType::new([RNG_WORDS], DType::U32), Leaf::Input)?;
+        let stream = self.streams;
+        self.streams += 1;
+        self.map(&[x, rng], |i| {
+            let drop = E::random(1, stream, numel / batch).unit().less(p);
+            drop.select(0.0, &i[0] * (1.0 / (1.0 - p)))
+        })
+    }
+
+    /// A u8, i32 or u32 tensor as f32.
+    pub fn to_f32(&mut self, x: ValueId) -> Result<ValueId> {
+        self.map(&[x], |x| x[0].cast(Scalar::F32))
+    }
+}
+
+impl Emit for Graph {
+    fn emit(&mut self, op: Op, inputs: &[ValueId]) -> Result<Vec<ValueId>> {
+        let types: Vec<TensorType> = inputs.iter().map(|i| self.tensor_type(*i)).collect();
+        let label = self.scoped_name(op.name());
+        let outputs = op.infer(&types).map_err(|e| match e {
+            Error::Shape { message, .. } => Error::Shape { op: label.clone(), message },
+            other => other,
+        })?;
+        for t in &outputs {
+            // Shaders index elements by u32.
+            if t.shape.contains(&0) || t.numel() > u32::MAX as usize {
+                return Err(Error::shape(
+                    label,
+                    format!(
+                        "a result of shape {:?} is empty or has more than 2³² elements",
+                        t.shape
+                    ),
+                ));
+            }
+        }
+        let node = self.nodes.len();
+        let outputs: Vec<ValueId> = outputs
+            .into_iter()
+            .enumerate()
+            .map(|(j, t)| self.push_value(label.clone(), t, Source::Node(node, j)))
+            .collect();
+        let (inputs, phase) = (inputs.to_vec(), self.phase);
+        self.nodes.push(Node { op, label, phase, inputs, outputs: outputs.clone() });
+        Ok(outputs)
+    }
+
+    fn tensor_type(&self, value: ValueId) -> TensorType {
+        self.value(value).tensor.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_shapes_are_typed_errors() {
+        let mut g = Graph::new(Mode::Train);
+        assert!(matches!(g.input("x", &[0, 3], DType::F32), Err(Error::Shape { .. })));
+        let x = g.input("x", &[2, 3], DType::F32).expect("fine");
+        assert!(matches!(g.slice(x, &[0, 1], &[2, 1]), Err(Error::Shape { .. })));
+        assert!(matches!(g.dropout(x, 1.0, 2), Err(Error::Setting { .. })));
+    }
+
+    #[test]
+    fn names_are_scoped() {
+        let mut g = Graph::new(Mode::Train);
+        let p = g.scoped("h", |g| g.scoped("0", |g| g.parameter("weight", &[1], Init::Zeros)));
+        assert_eq!(g.value(p.expect("fine")).name, "h.0.weight");
+    }
+}

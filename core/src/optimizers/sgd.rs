@@ -1,0 +1,74 @@
+//! Stochastic gradient descent with momentum, as PyTorch's `SGD`.
+
+use super::{HYPER_WORDS, Optimizer, mean_gradient};
+use crate::error::Result;
+use crate::expression::E;
+use crate::graph::{Graph, Init, Leaf};
+use crate::ledger::Class;
+use crate::ops::ValueId;
+
+/// v ← μ·v + g; w ← w − η·v, or w − η·(g + μ·v) with Nesterov's look-ahead;
+/// weight decay adds λ·w to the gradient. Without momentum there is no state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sgd {
+    /// μ.
+    pub momentum: f32,
+    /// Look ahead.
+    pub nesterov: bool,
+    /// λ.
+    pub weight_decay: f32,
+}
+
+impl Default for Sgd {
+    fn default() -> Self {
+        Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0 }
+    }
+}
+
+impl Optimizer for Sgd {
+    fn name(&self) -> &'static str {
+        "sgd"
+    }
+
+    fn update(
+        &self,
+        g: &mut Graph,
+        parameter: ValueId,
+        gradient: ValueId,
+        weight_sum: ValueId,
+        hyper: ValueId,
+    ) -> Result<()> {
+        let (tensor, name) = (g.value(parameter).tensor.clone(), g.value(parameter).name.clone());
+        // Inputs: gradient, parameter, weight_sum, hyper, velocity.
+        let (rate, decay) = (E::at(3, 0), E::at(3, 1));
+        let step = move |x: &[E]| {
+            let mean = mean_gradient(&x[0], E::at(2, 0));
+            if self.weight_decay == 0.0 { mean } else { mean + &x[1] * decay }
+        };
+        if self.momentum == 0.0 {
+            let w = g.map(&[gradient, parameter, weight_sum, hyper], |x| {
+                let d = step(x);
+                &x[1] - rate * d
+            })?;
+            return g.assign(parameter, w);
+        }
+        let state = Leaf::State(Init::Zeros, Class::OptimizerState);
+        let velocity = g.leaf(&format!("{name}.velocity"), tensor, state)?;
+        let out = g.map_many(&[gradient, parameter, weight_sum, hyper, velocity], |x| {
+            let d = step(x);
+            let v = &x[4] * self.momentum + &d;
+            let direction = if self.nesterov { d + &v * self.momentum } else { v.clone() };
+            vec![&x[1] - rate * direction, v]
+        })?;
+        g.assign(parameter, out[0])?;
+        g.assign(velocity, out[1])
+    }
+
+    fn hyper(&self, _step: u64, learning_rate: f32) -> [f32; HYPER_WORDS] {
+        [learning_rate, self.weight_decay, 0.0, 0.0]
+    }
+
+    fn default_learning_rate(&self) -> f32 {
+        0.1
+    }
+}

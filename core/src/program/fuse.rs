@@ -1,0 +1,230 @@
+//! Fusion: chains of maps become one map, a map after a product becomes its
+//! epilogue, a map before a reduction becomes its prologue. Intermediate
+//! tensors then never exist.
+//!
+//! Fusion depends on the graph alone, never on the plan, so that plans do not
+//! change bits.
+
+use super::{PartProgram, ProgramNode, Use, reads_in_place, writers};
+use crate::dtype::DType;
+use crate::expression::Expression;
+use crate::graph::Phase;
+use crate::launch::Capabilities;
+use crate::ops::{Map, Matmul, Op, Reduce, TensorType, map};
+use crate::shape;
+
+/// Fuses wherever a value has one reader that can take over its computation.
+pub fn fuse(part: &mut PartProgram) {
+    let mut n = 0;
+    while n < part.nodes.len() {
+        // Nodes are in topological order, so producers have been fused before.
+        while let Some((producer, fused)) = find(part, n) {
+            part.nodes[n] = fused;
+            part.nodes.remove(producer);
+            n -= 1;
+        }
+        n += 1;
+    }
+}
+
+/// A producer that fuses into node `n`, and the result.
+fn find(part: &PartProgram, n: usize) -> Option<(usize, ProgramNode)> {
+    let consumer = &part.nodes[n];
+    for (k, u) in consumer.inputs.iter().enumerate() {
+        let value = &part.values[u.value];
+        if value.leaf.is_some() || value.assigned.is_some() {
+            continue;
+        }
+        let readers: usize = part
+            .nodes
+            .iter()
+            .map(|node| node.inputs.iter().filter(|i| i.value == u.value).count())
+            .sum();
+        let makes = |node: &ProgramNode| node.outputs.iter().any(|o| o.value == u.value);
+        let producer = part.nodes[..n].iter().position(makes)?;
+        if readers != 1 || !same_pass(part.nodes[producer].phase, consumer.phase) {
+            continue;
+        }
+        let Some(fused) = join(&part.nodes[producer], consumer, k) else { continue };
+        if fused.inputs.len() + fused.outputs.len() <= Capabilities::PORTABLE.max_bindings
+            && keeps_assignments(part, &part.nodes[producer], &fused, n)
+        {
+            return Some((producer, fused));
+        }
+    }
+    None
+}
+
+/// Moving a forward op into the backward pass would keep its inputs alive.
+fn same_pass(producer: Phase, consumer: Phase) -> bool {
+    producer == consumer || (producer, consumer) == (Phase::Backward, Phase::Update)
+}
+
+/// The producer may read no leaf that another node stores into (it would read
+/// it later now), and the fused node must still be able to write in place.
+fn keeps_assignments(
+    part: &PartProgram,
+    producer: &ProgramNode,
+    fused: &ProgramNode,
+    consumer: usize,
+) -> bool {
+    let writers = writers(part);
+    let unmoved = producer
+        .inputs
+        .iter()
+        .all(|u| writers.get(&u.value).is_none_or(|writer| *writer == consumer));
+    unmoved
+        && fused.outputs.iter().all(|o| match part.values[o.value].assigned {
+            Some(leaf) => reads_in_place(fused, leaf, o.value),
+            None => true,
+        })
+}
+
+fn join(producer: &ProgramNode, consumer: &ProgramNode, k: usize) -> Option<ProgramNode> {
+    match (&producer.op, &consumer.op) {
+        (Op::Map(inner), Op::Map(outer)) if producer.outputs.len() == 1 => {
+            if !outer.expression.reads_elementwise(k) || reads_whole(&outer.expression, k) {
+                return None;
+            }
+            let inputs =
+                retarget_all(&producer.inputs, &inner.expression, &inner.shape, &outer.shape)?;
+            let (expression, inputs) =
+                inline(&outer.expression, &consumer.inputs, k, &inner.expression, inputs, 0);
+            let op = Op::Map(Map { expression, shape: outer.shape.clone() });
+            Some(ProgramNode { op, inputs, ..consumer.clone() })
+        }
+        (Op::Map(inner), Op::Reduce(outer)) if producer.outputs.len() == 1 => {
+            if !outer.prologue.reads_elementwise(k) || reads_whole(&outer.prologue, k) {
+                return None;
+            }
+            let inputs =
+                retarget_all(&producer.inputs, &inner.expression, &inner.shape, &outer.shape)?;
+            let (prologue, inputs) =
+                inline(&outer.prologue, &consumer.inputs, k, &inner.expression, inputs, 0);
+            let op = Op::Reduce(Reduce { prologue, ..outer.clone() });
+            Some(ProgramNode { op, inputs, ..consumer.clone() })
+        }
+        (Op::Matmul(inner), Op::Map(outer)) => epilogue(producer, inner, consumer, outer, k),
+        _ => None,
+    }
+}
+
+/// A map after a product: the map's other operands become the epilogue's.
+fn epilogue(
+    producer: &ProgramNode,
+    inner: &Matmul,
+    consumer: &ProgramNode,
+    outer: &Map,
+    k: usize,
+) -> Option<ProgramNode> {
+    let types = outer.expression.types();
+    let float =
+        types[*outer.expression.outputs.first()? as usize] == crate::expression::Scalar::F32;
+    if outer.expression.outputs.len() != 1
+        || !float
+        || !outer.expression.reads_elementwise(k)
+        || reads_whole(&outer.expression, k)
+    {
+        return None;
+    }
+    let product = &producer.outputs[0].tensor;
+    if product.numel() != shape::numel(&outer.shape) {
+        return None;
+    }
+    let others: Vec<Use> = consumer
+        .inputs
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| *i != k)
+        .map(|(_, u)| u.clone())
+        .collect();
+    let mut reordered = outer.expression.clone();
+    // Input k of the map is the product: substitute the old epilogue there.
+    let mut dtypes: Vec<DType> = reordered.inputs.clone();
+    dtypes.remove(k);
+    let kept: Vec<usize> = (0..reordered.inputs.len()).filter(|i| *i != k).collect();
+    let retargeted: Vec<Use> = others
+        .iter()
+        .zip(&kept)
+        .map(|(u, i)| retarget(u, reordered.reads_elementwise(*i), &outer.shape, &product.shape))
+        .collect::<Option<_>>()?;
+    reordered = reordered.substitute(k, &inner.epilogue, 0);
+    // Now: inputs are `others`, then the old epilogue's, whose first is the product.
+    let mut operands: Vec<Option<Use>> = retargeted.into_iter().map(Some).collect();
+    operands.push(None);
+    operands.extend(producer.inputs[2..].iter().cloned().map(Some));
+    let (pruned, mut operands) = map::prune(&reordered, &operands);
+    let place = operands.iter().position(Option::is_none)?;
+    // The product goes first.
+    let order: Vec<usize> = (0..operands.len())
+        .map(|i| match i.cmp(&place) {
+            std::cmp::Ordering::Less => i + 1,
+            std::cmp::Ordering::Equal => 0,
+            std::cmp::Ordering::Greater => i,
+        })
+        .collect();
+    operands.remove(place);
+    let mut inputs_dtypes = vec![DType::F32; order.len()];
+    for (old, new) in order.iter().enumerate() {
+        inputs_dtypes[*new] = pruned.inputs[old];
+    }
+    let epilogue = pruned.merge_inputs(&order, inputs_dtypes);
+    let mut inputs = producer.inputs[..2].to_vec();
+    inputs.extend(operands.into_iter().flatten());
+    let outputs = vec![Use { value: consumer.outputs[0].value, tensor: product.clone() }];
+    let op = Op::Matmul(Matmul { epilogue, ..inner.clone() });
+    Some(ProgramNode { op, inputs, outputs, label: producer.label.clone(), phase: consumer.phase })
+}
+
+/// Substitutes `inner` for input `k` and prunes; gives the operands.
+fn inline(
+    outer: &Expression,
+    outer_inputs: &[Use],
+    k: usize,
+    inner: &Expression,
+    inner_inputs: Vec<Use>,
+    output: usize,
+) -> (Expression, Vec<Use>) {
+    let joined = outer.substitute(k, inner, output);
+    let mut operands: Vec<Use> =
+        outer_inputs.iter().enumerate().filter(|(i, _)| *i != k).map(|(_, u)| u.clone()).collect();
+    operands.extend(inner_inputs);
+    map::prune(&joined, &operands)
+}
+
+fn reads_whole(e: &Expression, k: usize) -> bool {
+    use crate::expression::Term;
+    e.terms
+        .iter()
+        .any(|t| matches!(*t, Term::At(i, _) | Term::Random { rng: i, .. } if i as usize == k))
+}
+
+fn retarget_all(inputs: &[Use], e: &Expression, from: &[usize], to: &[usize]) -> Option<Vec<Use>> {
+    inputs.iter().enumerate().map(|(k, u)| retarget(u, e.reads_elementwise(k), from, to)).collect()
+}
+
+/// An operand read over `from`, as read over `to` (as many elements): views it
+/// under a shape that broadcasts alike, if there is one.
+fn retarget(u: &Use, elementwise: bool, from: &[usize], to: &[usize]) -> Option<Use> {
+    if !elementwise || from == to {
+        return Some(u.clone());
+    }
+    let numel = u.tensor.numel();
+    if shape::numel(from) != shape::numel(to) {
+        return None;
+    }
+    let shape = if numel == shape::numel(to) {
+        to.to_vec()
+    } else if numel == 1 {
+        vec![1]
+    } else {
+        // A vector along the last dimension of both.
+        let last = *u.tensor.shape.last()?;
+        let vector = numel == last && from.last() == Some(&last) && to.last() == Some(&last);
+        if !vector {
+            return None;
+        }
+        vec![last]
+    };
+    Some(Use { value: u.value, tensor: TensorType::new(shape, u.tensor.dtype) })
+}

@@ -1,0 +1,389 @@
+//! Step programs: what a training step executes, before memory is planned.
+//!
+//! A step is a list of parts. With one micro-batch there is a single part, in
+//! which each weight is updated as soon as its gradient is known, so that
+//! gradients die at once. With several there are `Begin` (clears the sums),
+//! one `Micro` part for each size of micro-batch, and `Update`.
+
+pub mod fuse;
+pub mod order;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::autodiff;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::expression::{E, Expression};
+use crate::graph::{Graph, Init, Leaf, Mode, Model, Phase, Source};
+use crate::ledger::Class;
+use crate::ops::{Map, Op, TensorType, ValueId};
+use crate::optimizers::{Optimizer, hyper_leaf};
+use crate::plan::PartKind;
+
+/// Name of the state that holds Σ wᵢlᵢ of the last training step.
+pub const LOSS_SUM: &str = "plimsoll.loss_sum";
+/// Name of the state that holds Σ wᵢ of the last training step.
+pub const WEIGHT_SUM: &str = "plimsoll.weight_sum";
+/// Names of the evaluation sums: weighted loss, weight, number right.
+pub const EVALUATION_SUMS: [&str; 3] = [
+    "plimsoll.evaluation.loss_sum",
+    "plimsoll.evaluation.weight_sum",
+    "plimsoll.evaluation.correct_sum",
+];
+
+/// A value of a part, or a view of it under another shape.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Use {
+    /// Index into [`PartProgram::values`].
+    pub value: usize,
+    /// What the op takes it for.
+    pub tensor: TensorType,
+}
+
+/// An op of a part.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProgramNode {
+    /// What is computed.
+    pub op: Op,
+    /// Scoped name.
+    pub label: String,
+    /// Which pass it belongs to.
+    pub phase: Phase,
+    /// Operands.
+    pub inputs: Vec<Use>,
+    /// Results.
+    pub outputs: Vec<Use>,
+}
+
+impl ProgramNode {
+    /// Types of the operands.
+    pub fn input_types(&self) -> Vec<TensorType> {
+        self.inputs.iter().map(|u| u.tensor.clone()).collect()
+    }
+}
+
+/// A value that needs memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProgramValue {
+    /// Scoped name.
+    pub name: String,
+    /// Size.
+    pub bytes: u64,
+    /// What it is for.
+    pub class: Class,
+    /// The leaf that it is, if it is one.
+    pub leaf: Option<Leaf>,
+    /// The leaf (by value index) into which it is stored.
+    pub assigned: Option<usize>,
+    /// Shape and type.
+    pub tensor: TensorType,
+}
+
+/// A part with its ops in execution order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartProgram {
+    /// When it runs.
+    pub kind: PartKind,
+    /// Ops in order.
+    pub nodes: Vec<ProgramNode>,
+    /// Values; unused ones stay in the table.
+    pub values: Vec<ProgramValue>,
+}
+
+/// Traces, differentiates, fuses and orders all parts of a training step and
+/// of an evaluation. `sizes` are the distinct micro-batch sizes, the largest
+/// first; `split` tells whether there is more than one micro-batch.
+pub fn build(
+    model: &dyn Model,
+    optimizer: &dyn Optimizer,
+    sizes: &[usize],
+    split: bool,
+    evaluate_sizes: &[usize],
+) -> Result<Vec<PartProgram>> {
+    let mut parts = Vec::new();
+    let mut accumulators = Vec::new();
+    for &items in sizes {
+        let (part, names) = micro(model, optimizer, items, split)?;
+        parts.push(part);
+        accumulators = names;
+    }
+    if split {
+        parts.insert(0, begin(&accumulators)?);
+        parts.push(update(optimizer, &accumulators)?);
+    }
+    for &items in evaluate_sizes {
+        parts.push(evaluate(model, items)?);
+    }
+    Ok(parts)
+}
+
+fn scalar() -> TensorType {
+    TensorType::f32([1])
+}
+
+fn sum_leaf(g: &mut Graph, name: &str) -> Result<ValueId> {
+    g.leaf(name, scalar(), Leaf::State(Init::Zeros, Class::State))
+}
+
+/// Σ over all elements as [1].
+fn total(g: &mut Graph, x: ValueId) -> Result<ValueId> {
+    let axes: Vec<usize> = (0..g.shape(x).len()).collect();
+    let sum = g.sum(x, &axes)?;
+    g.reshape(sum, &[1])
+}
+
+/// Adds `x` to a leaf.
+fn accumulate(g: &mut Graph, leaf: ValueId, x: ValueId) -> Result<()> {
+    let sum = g.map(&[leaf, x], |i| &i[0] + &i[1])?;
+    g.assign(leaf, sum)
+}
+
+/// The name of a weight's gradient sum, and the weight's shape.
+type Accumulators = Vec<(String, TensorType)>;
+
+fn accumulator_leaf(g: &mut Graph, parameter: &str, tensor: &TensorType) -> Result<ValueId> {
+    g.leaf(&format!("{parameter}.gradient"), tensor.clone(), Leaf::Accumulator)
+}
+
+fn micro(
+    model: &dyn Model,
+    optimizer: &dyn Optimizer,
+    items: usize,
+    split: bool,
+) -> Result<(PartProgram, Accumulators)> {
+    let mut g = Graph::new(Mode::Train);
+    let loss = model.forward(&mut g, items)?;
+    let weighted = g.map(&[loss.per_item, loss.weight], |x| &x[0] * &x[1])?;
+    let loss_total = total(&mut g, weighted)?;
+    let weight_total = total(&mut g, loss.weight)?;
+    let parameters = autodiff::parameters(&g);
+    // d Σ wᵢlᵢ / d lᵢ = wᵢ: the seed is the weight itself.
+    let gradients = autodiff::backward(&mut g, &[(loss.per_item, loss.weight)], &parameters)?;
+    let (loss_sum, weight_sum) = (sum_leaf(&mut g, LOSS_SUM)?, sum_leaf(&mut g, WEIGHT_SUM)?);
+    let mut accumulators = Vec::new();
+    let mut final_gradients = BTreeSet::new();
+    g.phase = Phase::Update;
+    if split {
+        accumulate(&mut g, loss_sum, loss_total)?;
+        accumulate(&mut g, weight_sum, weight_total)?;
+    } else {
+        g.assign(loss_sum, loss_total)?;
+        g.assign(weight_sum, weight_total)?;
+    }
+    for (parameter, gradient) in parameters.iter().zip(gradients) {
+        let Some(gradient) = gradient else { continue };
+        let (name, tensor) = (g.value(*parameter).name.clone(), g.value(*parameter).tensor.clone());
+        final_gradients.insert(gradient);
+        let old = g.replace_scope(vec![name.clone()]);
+        if split {
+            let leaf = accumulator_leaf(&mut g, &name, &tensor)?;
+            accumulate(&mut g, leaf, gradient)?;
+            accumulators.push((name, tensor));
+        } else {
+            let hyper = hyper_leaf(&mut g)?;
+            optimizer.update(&mut g, *parameter, gradient, weight_total, hyper)?;
+        }
+        g.replace_scope(old);
+    }
+    let part = finish(&g, PartKind::Micro { items }, &final_gradients)?;
+    Ok((part, accumulators))
+}
+
+fn begin(accumulators: &Accumulators) -> Result<PartProgram> {
+    let mut g = Graph::new(Mode::Train);
+    g.phase = Phase::Update;
+    let mut leaves = vec![sum_leaf(&mut g, LOSS_SUM)?, sum_leaf(&mut g, WEIGHT_SUM)?];
+    for (name, tensor) in accumulators {
+        leaves.push(accumulator_leaf(&mut g, name, tensor)?);
+    }
+    for leaf in leaves {
+        let (name, shape) = (g.value(leaf).name.clone(), g.shape(leaf).to_vec());
+        let old = g.replace_scope(vec![name]);
+        let zero = Map { expression: Expression::new(vec![], &[E::constant(0.0)]), shape };
+        let zero = crate::ops::Emit::emit(&mut g, Op::Map(zero), &[])?[0];
+        g.assign(leaf, zero)?;
+        g.replace_scope(old);
+    }
+    finish(&g, PartKind::Begin, &BTreeSet::new())
+}
+
+fn update(optimizer: &dyn Optimizer, accumulators: &Accumulators) -> Result<PartProgram> {
+    let mut g = Graph::new(Mode::Train);
+    g.phase = Phase::Update;
+    let weight_sum = sum_leaf(&mut g, WEIGHT_SUM)?;
+    let hyper = hyper_leaf(&mut g)?;
+    for (name, tensor) in accumulators {
+        let old = g.replace_scope(vec![name.clone()]);
+        let gradient = accumulator_leaf(&mut g, name, tensor)?;
+        // The initial value is the micro part's; leaves are joined by name.
+        let parameter = g.leaf(name, tensor.clone(), Leaf::Parameter(Init::Zeros))?;
+        optimizer.update(&mut g, parameter, gradient, weight_sum, hyper)?;
+        g.replace_scope(old);
+    }
+    finish(&g, PartKind::Update, &BTreeSet::new())
+}
+
+fn evaluate(model: &dyn Model, items: usize) -> Result<PartProgram> {
+    let mut g = Graph::new(Mode::Evaluate);
+    let loss = model.forward(&mut g, items)?;
+    let weighted = g.map(&[loss.per_item, loss.weight], |x| &x[0] * &x[1])?;
+    let mut sums = vec![total(&mut g, weighted)?, total(&mut g, loss.weight)?];
+    if let Some(correct) = loss.correct {
+        sums.push(total(&mut g, correct)?);
+    }
+    for (name, sum) in EVALUATION_SUMS.iter().zip(sums) {
+        let leaf = sum_leaf(&mut g, name)?;
+        accumulate(&mut g, leaf, sum)?;
+    }
+    finish(&g, PartKind::Evaluate { items }, &BTreeSet::new())
+}
+
+/// From a graph to an ordered, fused list of ops without reshapes and dead
+/// code. `gradients` are the weights' final gradients, for their class.
+pub fn finish(g: &Graph, kind: PartKind, gradients: &BTreeSet<ValueId>) -> Result<PartProgram> {
+    let mut part = lower_views(g, kind, gradients)?;
+    remove_dead(&mut part);
+    fuse::fuse(&mut part);
+    order::order(&mut part)?;
+    Ok(part)
+}
+
+/// Replaces reshapes by views of their roots and settles the assignments.
+fn lower_views(g: &Graph, kind: PartKind, gradients: &BTreeSet<ValueId>) -> Result<PartProgram> {
+    let mut root: Vec<usize> = (0..g.values.len()).collect();
+    for node in &g.nodes {
+        if matches!(node.op, Op::Reshape(_)) {
+            root[node.outputs[0].0 as usize] = root[node.inputs[0].0 as usize];
+        }
+    }
+    let gradients: BTreeSet<usize> = gradients.iter().map(|v| root[v.0 as usize]).collect();
+    let mut values: Vec<ProgramValue> = g
+        .values
+        .iter()
+        .enumerate()
+        .map(|(v, value)| {
+            let (leaf, class) = match &value.source {
+                Source::Leaf(leaf) => {
+                    let class = match leaf {
+                        Leaf::Parameter(_) => Class::Parameter,
+                        Leaf::State(_, class) => *class,
+                        Leaf::Accumulator => Class::Gradient,
+                        Leaf::Input => Class::Input,
+                    };
+                    (Some(leaf.clone()), class)
+                }
+                Source::Node(n, _) => {
+                    let class = match g.nodes[*n].phase {
+                        _ if gradients.contains(&v) => Class::Gradient,
+                        Phase::Forward => Class::Activation,
+                        _ => Class::ActivationGradient,
+                    };
+                    (None, class)
+                }
+            };
+            let (name, tensor) = (value.name.clone(), value.tensor.clone());
+            ProgramValue { name, bytes: tensor.bytes(), class, leaf, assigned: None, tensor }
+        })
+        .collect();
+    let as_use =
+        |v: &ValueId| Use { value: root[v.0 as usize], tensor: g.value(*v).tensor.clone() };
+    let mut nodes: Vec<ProgramNode> = g
+        .nodes
+        .iter()
+        .filter(|n| !matches!(n.op, Op::Reshape(_)))
+        .map(|n| ProgramNode {
+            op: n.op.clone(),
+            label: n.label.clone(),
+            phase: n.phase,
+            inputs: n.inputs.iter().map(as_use).collect(),
+            outputs: n.outputs.iter().map(as_use).collect(),
+        })
+        .collect();
+    let mut assigned_leaves = BTreeSet::new();
+    for (leaf, value) in &g.assigns {
+        let (leaf, source) = (leaf.0 as usize, root[value.0 as usize]);
+        if !assigned_leaves.insert(leaf) {
+            return Err(Error::shape(&values[leaf].name, "is assigned twice in one part"));
+        }
+        let target = if writes_directly(&nodes, &values, leaf, source) {
+            source
+        } else {
+            // Through a copy of its own, which runs when nobody reads the
+            // leaf's old content any more.
+            let tensor = g.value(*value).tensor.clone();
+            let expression = Expression::new(vec![tensor.dtype], &[E::input(0)]);
+            let copy = values.len();
+            values.push(ProgramValue { leaf: None, ..values[source].clone() });
+            nodes.push(ProgramNode {
+                op: Op::Map(Map { expression, shape: tensor.shape.clone() }),
+                label: format!("{}.assign", values[leaf].name),
+                phase: Phase::Update,
+                inputs: vec![Use { value: source, tensor: tensor.clone() }],
+                outputs: vec![Use { value: copy, tensor }],
+            });
+            copy
+        };
+        values[target].assigned = Some(leaf);
+    }
+    Ok(PartProgram { kind, nodes, values })
+}
+
+/// Whether the op that makes `source` may write it into `leaf`'s memory.
+fn writes_directly(
+    nodes: &[ProgramNode],
+    values: &[ProgramValue],
+    leaf: usize,
+    source: usize,
+) -> bool {
+    if values[source].leaf.is_some() || values[source].assigned.is_some() {
+        return false;
+    }
+    let read = |n: &ProgramNode| n.inputs.iter().any(|u| u.value == source);
+    let Some(node) = nodes.iter().find(|n| n.outputs.iter().any(|u| u.value == source)) else {
+        return false;
+    };
+    !nodes.iter().any(read) && reads_in_place(node, leaf, source)
+}
+
+/// Whether `node` may write `source` over `leaf` although it reads it.
+fn reads_in_place(node: &ProgramNode, leaf: usize, source: usize) -> bool {
+    let types = node.input_types();
+    let Some(j) = node.outputs.iter().position(|u| u.value == source) else { return false };
+    node.inputs.iter().enumerate().all(|(k, u)| u.value != leaf || node.op.may_alias(&types, k, j))
+}
+
+/// Drops nodes that contribute to no assignment.
+fn remove_dead(part: &mut PartProgram) {
+    let mut live: Vec<bool> = part.values.iter().map(|v| v.assigned.is_some()).collect();
+    let mut keep = vec![false; part.nodes.len()];
+    for n in (0..part.nodes.len()).rev() {
+        let node = &part.nodes[n];
+        if node.outputs.iter().any(|u| live[u.value]) {
+            keep[n] = true;
+            node.inputs.iter().for_each(|u| live[u.value] = true);
+        }
+    }
+    let mut n = 0;
+    part.nodes.retain(|_| {
+        n += 1;
+        keep[n - 1]
+    });
+}
+
+/// Which leaves each part stores into: value index of the leaf → writer node.
+pub(crate) fn writers(part: &PartProgram) -> BTreeMap<usize, usize> {
+    let mut out = BTreeMap::new();
+    for (n, node) in part.nodes.iter().enumerate() {
+        for u in &node.outputs {
+            if let Some(leaf) = part.values[u.value].assigned {
+                out.insert(leaf, n);
+            }
+        }
+    }
+    out
+}
+
+/// A dtype's identity expression, used by copies.
+pub fn identity(dtype: DType) -> Expression {
+    Expression::new(vec![dtype], &[E::input(0)])
+}
