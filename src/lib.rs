@@ -1,1 +1,51 @@
-//! (in work)
+//! Plimsoll trains neural nets on any GPU inside a memory budget that you
+//! name. It plans the whole training step first, proves that the plan fits,
+//! allocates once, and then runs the same ops as WGSL shaders through wgpu or
+//! on the CPU.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use plimsoll::{Batch, PlanRequest, Trainer, devices, models::Mlp};
+//! use plimsoll::optimizers::Adam;
+//!
+//! # fn main() -> plimsoll::Result<()> {
+//! let model = Mlp::new(&[4, 8, 2])?;
+//! let optimizer = Arc::new(Adam::adamw());
+//! let device = devices::open("cpu")?;
+//! let request = PlanRequest {
+//!     model: &model,
+//!     optimizer: &*optimizer,
+//!     batch: 3,
+//!     evaluate_items: None,
+//!     budget_bytes: 64 << 10,
+//!     micro_batches: None,
+//! };
+//! let mut trainer = Trainer::new(&request, optimizer.clone(), &*device, 0)?;
+//! let images: [u8; 12] = [0, 9, 0, 9, 9, 0, 9, 0, 0, 9, 0, 9];
+//! let labels: [i32; 3] = [1, 0, 1];
+//! let batch = Batch::from([("images", &images[..]), ("labels", bytemuck::cast_slice(&labels))]);
+//! trainer.train_step(&batch, 1e-2)?;
+//! assert!(trainer.loss()?.is_finite());
+//! assert_eq!(trainer.ledger().peak_bytes, trainer.plan().peak_bytes);
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod data;
+pub mod devices;
+pub mod models;
+
+pub use plimsoll_core::backend::{Device, DeviceDescription, DeviceKind, Executor};
+pub use plimsoll_core::graph::{Graph, Init, Loss, Mode, Model};
+pub use plimsoll_core::plan::search::{PlanRequest, plan};
+pub use plimsoll_core::plan::{Plan, verify};
+pub use plimsoll_core::trainer::{Batch, Evaluation, Trainer};
+pub use plimsoll_core::{
+    DType, Error, Result, autodiff, backend, error, expression, graph, launch, ledger, nn, null,
+    ops, optimizers, philox, program, trainer,
+};
+
+/// The planner, whole.
+pub mod planner {
+    pub use plimsoll_core::plan::*;
+}

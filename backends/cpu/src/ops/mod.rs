@@ -1,0 +1,128 @@
+//! Execution of ops. A [`Task`] is a node with its memory resolved once, when
+//! the plan is loaded.
+
+mod cross_entropy;
+mod embedding;
+mod map;
+mod matmul;
+mod reduce;
+mod strided_copy;
+
+use plimsoll_core::ops::{Op, Operand};
+use plimsoll_core::plan::PlannedNode;
+
+use crate::arena::{Arena, Memory};
+
+/// Elements that one piece of parallel work handles; by shape alone, so that
+/// results do not depend on the number of threads.
+pub const PIECE: usize = 16 << 10;
+
+/// A node ready to run.
+pub struct Task {
+    kind: Kind,
+}
+
+enum Kind {
+    Map(map::Task),
+    Reduce(reduce::Task),
+    Matmul(matmul::Task),
+    StridedCopy(strided_copy::Task),
+    Embedding(embedding::Task),
+    EmbeddingGradient(embedding::GradientTask),
+    CrossEntropy(cross_entropy::Task),
+    CrossEntropyGradient(cross_entropy::GradientTask),
+    /// A change of shape computes nothing.
+    Nothing,
+}
+
+impl Task {
+    /// Resolves a node's memory.
+    pub fn new(node: &PlannedNode, arena: &Arena) -> Task {
+        let memories = |operands: &[Operand]| -> Vec<Memory> {
+            operands.iter().map(|o| arena.tensor(o)).collect()
+        };
+        let (inputs, outputs) = (memories(&node.inputs), memories(&node.outputs));
+        let workspace = node.workspace.map(|w| arena.storage(w));
+        let shapes: Vec<&[usize]> = node.inputs.iter().map(|o| o.tensor.shape.as_slice()).collect();
+        let out_bytes = node.outputs[0].tensor.numel() * 4;
+        let copy = |copies, zero| {
+            Kind::StridedCopy(strided_copy::Task {
+                copies,
+                zero,
+                inputs: inputs.clone(),
+                output: outputs[0],
+            })
+        };
+        let kind = match &node.op {
+            Op::Map(op) => Kind::Map(map::Task::new(op, &shapes, inputs, outputs)),
+            Op::Reduce(op) => {
+                Kind::Reduce(reduce::Task::new(op, &shapes, inputs, outputs[0], workspace))
+            }
+            Op::Matmul(op) => Kind::Matmul(matmul::Task::new(op, node, inputs, outputs[0])),
+            Op::Reshape(_) => Kind::Nothing,
+            Op::Permute(op) => copy(vec![op.copy(shapes[0])], 0),
+            Op::Slice(op) => copy(vec![op.copy(shapes[0])], 0),
+            Op::Pad(op) => copy(vec![op.copy(shapes[0])], out_bytes),
+            Op::Concat(op) => copy(op.copies(&shapes), 0),
+            Op::Embedding(_) => {
+                let [rows, width] = [shapes[0][0], shapes[0][1]];
+                Kind::Embedding(embedding::Task {
+                    rows,
+                    width,
+                    table: inputs[0],
+                    indices: inputs[1],
+                    output: outputs[0],
+                })
+            }
+            Op::EmbeddingGradient(op) => Kind::EmbeddingGradient(embedding::GradientTask {
+                rows: op.rows,
+                width: node.outputs[0].tensor.shape[1],
+                indices: inputs[0],
+                gradient: inputs[1],
+                output: outputs[0],
+            }),
+            Op::CrossEntropy(op) => Kind::CrossEntropy(cross_entropy::Task {
+                op: op.clone(),
+                classes: shapes[0][1],
+                inputs,
+                outputs,
+            }),
+            Op::CrossEntropyGradient(op) => {
+                Kind::CrossEntropyGradient(cross_entropy::GradientTask {
+                    op: op.forward.clone(),
+                    classes: shapes[0][1],
+                    inputs,
+                    output: outputs[0],
+                })
+            }
+        };
+        Task { kind }
+    }
+
+    /// Computes the node. The caller is within the pool.
+    pub fn run(&self, pool: &rayon::ThreadPool) {
+        match &self.kind {
+            Kind::Map(t) => t.run(),
+            Kind::Reduce(t) => t.run(),
+            Kind::Matmul(t) => t.run(pool.current_num_threads()),
+            Kind::StridedCopy(t) => t.run(),
+            Kind::Embedding(t) => t.run(),
+            Kind::EmbeddingGradient(t) => t.run(),
+            Kind::CrossEntropy(t) => t.run(),
+            Kind::CrossEntropyGradient(t) => t.run(),
+            Kind::Nothing => {}
+        }
+    }
+}
+
+/// Runs `f(start, len)` for pieces of `0..total`, in parallel.
+pub fn in_pieces(total: usize, piece: usize, f: impl Fn(usize, usize) + Sync + Send) {
+    use rayon::prelude::*;
+    if total <= piece {
+        return f(0, total);
+    }
+    (0..total.div_ceil(piece)).into_par_iter().for_each(|p| {
+        let start = p * piece;
+        f(start, piece.min(total - start));
+    });
+}
