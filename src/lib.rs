@@ -31,12 +31,14 @@
 //! # }
 //! ```
 
+pub mod conformance;
 pub mod data;
 pub mod devices;
 pub mod models;
 
 pub use plimsoll_core::backend::{Device, DeviceDescription, DeviceKind, Executor};
 pub use plimsoll_core::graph::{Graph, Init, Loss, Mode, Model};
+pub use plimsoll_core::null::NullDevice;
 pub use plimsoll_core::plan::search::{PlanRequest, plan};
 pub use plimsoll_core::plan::{Plan, verify};
 pub use plimsoll_core::trainer::{Batch, Evaluation, Trainer};

@@ -4,7 +4,7 @@
 
 use multiversion::multiversion;
 use plimsoll_core::dtype::DType;
-use plimsoll_core::expression::{Binary, Compare, Expression, Scalar, Term, Unary};
+use plimsoll_core::expression::{Binary, Compare, Expression, Scalar, Term, TermId, Unary};
 use plimsoll_core::{philox, shape};
 
 use crate::arena::Memory;
@@ -39,6 +39,10 @@ pub struct Program {
     dtypes: Vec<DType>,
     layouts: Vec<Layout>,
     sizes: Vec<usize>,
+    /// Terms that are the same at every position, computed once a piece.
+    uniform: Vec<TermId>,
+    /// All others, computed for each block.
+    varying: Vec<TermId>,
 }
 
 impl Program {
@@ -66,7 +70,20 @@ impl Program {
                 }
             })
             .collect();
+        let mut is_uniform: Vec<bool> = Vec::with_capacity(e.terms.len());
+        for term in &e.terms {
+            is_uniform.push(match *term {
+                Term::Input(k) => shape::numel(shapes[k as usize]) == 1,
+                Term::Random { .. } => false,
+                t => t.operands().all(|a| is_uniform[a as usize]),
+            });
+        }
+        let ids = |uniform: bool| {
+            (0..e.terms.len() as TermId).filter(|t| is_uniform[*t as usize] == uniform).collect()
+        };
         Program {
+            uniform: ids(true),
+            varying: ids(false),
             terms: e.terms.clone(),
             types: e.types(),
             outputs: e.outputs.clone(),
@@ -76,9 +93,18 @@ impl Program {
         }
     }
 
-    /// Registers for one thread.
-    pub fn registers(&self) -> Vec<Register> {
-        vec![Register([0; BLOCK]); self.terms.len()]
+    /// Registers for a piece of work of one thread, with all that is the same
+    /// at every position filled in.
+    ///
+    /// # Safety
+    /// Nobody may write to the inputs meanwhile.
+    pub unsafe fn registers(&self, inputs: &[Memory]) -> Vec<Register> {
+        let mut registers = vec![Register([0; BLOCK]); self.terms.len()];
+        for id in &self.uniform {
+            // SAFETY: the caller vouches for the inputs.
+            unsafe { self.term(*id as usize, &mut registers, inputs, 0, BLOCK) };
+        }
+        registers
     }
 
     /// Fills `registers` for positions `start..start + len` (`len` ≤
@@ -94,33 +120,48 @@ impl Program {
         len: usize,
     ) {
         debug_assert!(len <= BLOCK);
-        for id in 0..self.terms.len() {
-            let (done, rest) = registers.split_at_mut(id);
-            let out = &mut rest[0].0;
-            match self.terms[id] {
-                Term::Input(k) => {
-                    // SAFETY: the caller vouches for the inputs.
-                    unsafe { self.load(k as usize, inputs[k as usize], start, &mut out[..len]) };
-                }
+        for id in &self.varying {
+            // SAFETY: the caller vouches for the inputs.
+            unsafe { self.term(*id as usize, registers, inputs, start, len) };
+        }
+    }
+
+    /// Fills the register of one term.
+    ///
+    /// # Safety
+    /// As [`Program::run`].
+    unsafe fn term(
+        &self,
+        id: usize,
+        registers: &mut [Register],
+        inputs: &[Memory],
+        start: usize,
+        len: usize,
+    ) {
+        let (done, rest) = registers.split_at_mut(id);
+        let out = &mut rest[0].0;
+        match self.terms[id] {
+            Term::Input(k) => {
+                // SAFETY: the caller vouches for the inputs.
+                unsafe { self.load(k as usize, inputs[k as usize], start, &mut out[..len]) };
+            }
+            // SAFETY: as above.
+            Term::At(k, i) => {
+                let dtype = self.dtypes[k as usize];
+                out.fill(unsafe { word(inputs[k as usize], dtype, i as usize) });
+            }
+            Term::Random { rng, stream, per_item } => {
                 // SAFETY: as above.
-                Term::At(k, i) => out
-                    .fill(unsafe { word(inputs[k as usize], self.dtypes[k as usize], i as usize) }),
-                Term::Random { rng, stream, per_item } => {
-                    // SAFETY: as above.
-                    let words: [u32; 4] = std::array::from_fn(|i| unsafe {
-                        word(inputs[rng as usize], DType::U32, i)
-                    });
-                    random(out, words, stream, per_item, start);
-                }
-                Term::F32(bits) => out.fill(bits),
-                Term::U32(x) => out.fill(x),
-                Term::I32(x) => out.fill(x as u32),
-                term => compute(
-                    term,
-                    self.types[term.operands().next().unwrap_or(0) as usize],
-                    done,
-                    out,
-                ),
+                let words: [u32; 4] =
+                    std::array::from_fn(|i| unsafe { word(inputs[rng as usize], DType::U32, i) });
+                random(out, words, stream, per_item, start);
+            }
+            Term::F32(bits) => out.fill(bits),
+            Term::U32(x) => out.fill(x),
+            Term::I32(x) => out.fill(x as u32),
+            term => {
+                let first = term.operands().next().unwrap_or(0) as usize;
+                compute(term, self.types[first], done, out);
             }
         }
     }

@@ -46,8 +46,9 @@ pub fn hyper_leaf(g: &mut Graph) -> Result<ValueId> {
     g.leaf(HYPER, TensorType::new([HYPER_WORDS], DType::F32), Leaf::Input)
 }
 
-/// The mean gradient: the sum over the summed weight, 0 where that is 0.
+/// The mean gradient: the sum over the summed weight, 0 where that is 0. The
+/// weight's inverse is the same for all elements, so devices compute it once.
 fn mean_gradient(sum: &E, weight_sum: E) -> E {
     let some = E::constant(0.0).less(&weight_sum);
-    some.select(sum / weight_sum, 0.0)
+    sum * some.select(1.0 / weight_sum, 0.0)
 }

@@ -55,7 +55,8 @@ impl Task {
     fn rows(&self) {
         let [outer, length, _] = self.extents;
         super::in_pieces(outer, rows_of_a_piece(length), |first, rows| {
-            let mut registers = self.program.registers();
+            // SAFETY: nobody writes to what is the same everywhere.
+            let mut registers = unsafe { self.program.registers(&self.inputs) };
             for row in first..first + rows {
                 let mut lanes = [self.start(); LANES];
                 for at in (0..length).step_by(BLOCK) {
@@ -89,7 +90,8 @@ impl Task {
             let o = piece / blocks / self.chunks;
             let column = block * BLOCK;
             let now = BLOCK.min(inner - column);
-            let mut registers = self.program.registers();
+            // SAFETY: nobody writes to what is the same everywhere.
+            let mut registers = unsafe { self.program.registers(&self.inputs) };
             let mut sums = [self.start(); BLOCK];
             let rows = chunk * chunk_rows..((chunk + 1) * chunk_rows).min(length);
             for row in rows {

@@ -1,0 +1,79 @@
+//! One `mlp` training step at batch 256 on every device, and where its time
+//! goes. `cargo bench --bench mlp`.
+#![allow(missing_docs)]
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::time::Duration;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use plimsoll::models::Mlp;
+use plimsoll::{Batch, NullDevice, PlanRequest, plan};
+use support::{AMPLE, adamw, devices, sample, trainer};
+
+const BATCH: usize = 256;
+
+fn step(c: &mut Criterion) {
+    let model = Mlp::new(&Mlp::FASHION_MNIST).expect("valid");
+    let data = sample();
+    let images = &data.train.images[..BATCH * data.train.item_bytes()];
+    let batch = Batch::from([
+        ("images", images),
+        ("labels", bytemuck::cast_slice(&data.train.labels[..BATCH])),
+    ]);
+    let mut group = c.benchmark_group("mlp step");
+    group.sample_size(20).measurement_time(Duration::from_secs(5));
+    for device in devices() {
+        let name = device.description().name.clone();
+        let mut t = trainer(&model, &adamw(), &*device, BATCH, None).expect("plans");
+        group.bench_function(&name, |b| {
+            b.iter(|| {
+                t.train_step(&batch, 1e-3).expect("runs");
+                t.synchronize().expect("runs");
+            });
+        });
+        shares(&name, &mut t, &batch);
+    }
+    group.finish();
+}
+
+/// Prints the share of each op in ten steps.
+fn shares(name: &str, t: &mut plimsoll::Trainer, batch: &Batch<'_>) {
+    let mut by_op = std::collections::BTreeMap::<&str, f64>::new();
+    let plan = t.plan().clone();
+    for _ in 0..10 {
+        for time in t.profile_step(batch, 1e-3).expect("runs") {
+            let op = plan.parts[time.part].nodes[time.node].op.name();
+            *by_op.entry(op).or_default() += time.seconds;
+        }
+    }
+    let total: f64 = by_op.values().sum();
+    println!("{name}: {:.3} ms a step, op by op", total * 100.0);
+    for (op, seconds) in by_op {
+        println!("  {op:24} {:5.1} %", 100.0 * seconds / total);
+    }
+}
+
+fn planning(c: &mut Criterion) {
+    let model = Mlp::new(&Mlp::FASHION_MNIST).expect("valid");
+    let device = NullDevice::new(1 << 40);
+    let description = plimsoll::Device::description(&device);
+    let optimizer = adamw();
+    c.bench_function("plan mlp", |b| {
+        b.iter(|| {
+            let request = PlanRequest {
+                model: &model,
+                optimizer: &*optimizer,
+                batch: BATCH,
+                evaluate_items: Some(10_000),
+                budget_bytes: AMPLE,
+                micro_batches: None,
+            };
+            plan(&request, description).expect("plans")
+        });
+    });
+}
+
+criterion_group!(benches, planning, step);
+criterion_main!(benches);
