@@ -60,8 +60,8 @@ fn same_pass(producer: Phase, consumer: Phase) -> bool {
     producer == consumer || (producer, consumer) == (Phase::Backward, Phase::Update)
 }
 
-/// The producer may read no leaf that another node stores into (it would read
-/// it later now), and the fused node must still be able to write in place.
+/// The producer may read no leaf that an earlier node stores into (it reads it
+/// later now), and the fused node must still be able to write in place.
 fn keeps_assignments(
     part: &PartProgram,
     producer: &ProgramNode,
@@ -72,7 +72,7 @@ fn keeps_assignments(
     let unmoved = producer
         .inputs
         .iter()
-        .all(|u| writers.get(&u.value).is_none_or(|writer| *writer == consumer));
+        .all(|u| writers.get(&u.value).is_none_or(|writer| *writer >= consumer));
     unmoved
         && fused.outputs.iter().all(|o| match part.values[o.value].assigned {
             Some(leaf) => reads_in_place(fused, leaf, o.value),
