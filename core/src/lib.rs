@@ -4,6 +4,7 @@
 
 pub mod autodiff;
 pub mod backend;
+pub mod device;
 pub mod dtype;
 pub mod error;
 pub mod expression;

@@ -1,7 +1,7 @@
 //! Predicted time of ops: launch + max(arithmetic, traffic).
 
 use super::{Part, Plan, types};
-use crate::backend::DeviceDescription;
+use crate::device::DeviceDescription;
 
 /// Predicted seconds of one run of a part.
 pub fn part_seconds(part: &Part, device: &DeviceDescription) -> f64 {

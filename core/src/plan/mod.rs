@@ -11,9 +11,10 @@ pub mod verify;
 
 use std::collections::BTreeMap;
 
+pub use crate::program::PartKind;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::DeviceDescription;
+use crate::device::DeviceDescription;
 use crate::graph::Init;
 use crate::launch::{Launch, StorageId};
 use crate::ledger::{Class, Request};
@@ -56,27 +57,6 @@ pub struct PlannedNode {
     pub workspace: Option<StorageId>,
     /// Storages that nobody reads after this node (in this part).
     pub frees: Vec<StorageId>,
-}
-
-/// When a part runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PartKind {
-    /// Once a step, first: clears the accumulators.
-    Begin,
-    /// Forward and backward of a micro-batch of this many items; with a single
-    /// micro-batch, the update too.
-    Micro {
-        /// Items of the micro-batch.
-        items: usize,
-    },
-    /// Once a step, last: the optimizer.
-    Update,
-    /// Forward of a batch of this many items, adding to the evaluation sums.
-    Evaluate {
-        /// Items of the batch.
-        items: usize,
-    },
 }
 
 /// A list of ops that runs as a whole.

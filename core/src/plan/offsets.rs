@@ -4,7 +4,9 @@
 //! This is dynamic storage allocation, which is NP-hard. Greedy first fit in
 //! several orders usually meets the bound of live bytes; where it does not, the
 //! order is repaired: buffers that stick out at the top are placed earlier
-//! ("squeaky wheel" optimisation, D. E. Joslin and D. P. Clements, JAIR 1999).
+//! (after "squeaky wheel" optimisation, D. E. Joslin and D. P. Clements, JAIR
+//! 1999). Repair works on one stretch of time after the other, which long-lived
+//! buffers at the bottom leave independent of each other.
 
 /// Memory needed from moment `start` to moment `end`, both inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +53,25 @@ pub fn live_bound(items: &[Interval]) -> u64 {
 
 /// Places the intervals. Every interval must be at most `page_bytes` large.
 pub fn assign(items: &[Interval], page_bytes: u64) -> Offsets {
-    let mut best = Best { items, page_bytes, bound: live_bound(items), found: None };
+    let bound = live_bound(items);
+    let mut best = greedy(items, 0, bound, page_bytes).0;
+    let moments = items.iter().map(|i| i.end + 1).max().unwrap_or(0);
+    // Where one page does not hold all, the bound is out of reach anyway.
+    for share in [2, 1] {
+        if best.total_bytes() <= bound || bound > page_bytes {
+            break;
+        }
+        let repaired = repair(items, bound, moments / share);
+        if repaired.total_bytes() < best.total_bytes() {
+            best = repaired;
+        }
+    }
+    best
+}
+
+/// First fit in the best of several orders, and that order. The first `fixed`
+/// intervals are placed first, as they come.
+fn greedy(items: &[Interval], fixed: usize, bound: u64, page_bytes: u64) -> (Offsets, Vec<usize>) {
     let length = |i: usize| items[i].end - items[i].start + 1;
     let area = |i: usize| items[i].bytes as u128 * length(i) as u128;
     let moments = items.iter().map(|i| i.end + 1).max().unwrap_or(0);
@@ -66,68 +86,99 @@ pub fn assign(items: &[Interval], page_bytes: u64) -> Offsets {
         Box::new(|i| (items[i].start as u128, descending(items[i].bytes.into()))),
         Box::new(|i| (descending(items[i].end as u128), descending(items[i].bytes.into()))),
     ];
-    let mut done = items.is_empty();
+    let mut best: Option<(Offsets, Vec<usize>)> = None;
     for key in &keys {
-        if done {
-            break;
-        }
         let mut order: Vec<usize> = (0..items.len()).collect();
-        order.sort_by_key(|&i| (whole(i), key(i), i));
-        done = best.consider(order);
-    }
-    // Repair, as much as is affordable for the number of intervals.
-    let rounds = (4_000_000 / (items.len() * items.len() + 1)).min(400);
-    let mut order = best.found.as_ref().map(|f| f.order.clone()).unwrap_or_default();
-    for _ in 0..rounds {
-        if done {
-            break;
-        }
+        order[fixed..].sort_by_key(|&i| (whole(i), key(i), i));
         let placed = first_fit(items, &order, page_bytes);
-        let top = items.iter().zip(&placed.offsets).map(|(i, o)| o + i.bytes).max().unwrap_or(0);
-        let sticks_out =
-            |p: usize| placed.offsets[order[p]] + items[order[p]].bytes > best.bound.min(top - 1);
-        let mut next = order.clone();
-        for p in 0..order.len() {
-            if sticks_out(p) {
-                // Half-way to the front: strong enough to matter, weak enough
-                // not to undo all else.
-                let item = next.iter().position(|i| *i == order[p]).expect("a permutation");
-                let moved = next.remove(item);
-                next.insert(item / 2, moved);
-            }
+        let total = placed.total_bytes();
+        if best.as_ref().is_none_or(|(b, _)| total < b.total_bytes()) {
+            best = Some((placed, order));
         }
-        if next == order {
+        if total <= bound {
             break;
         }
-        order = next;
-        done = best.consider(order.clone());
     }
-    best.found.map_or(Offsets { offsets: Vec::new(), pages: Vec::new() }, |f| f.placed)
+    best.expect("there are orders")
 }
 
-/// The best placement so far.
-struct Best<'a> {
-    items: &'a [Interval],
-    page_bytes: u64,
-    bound: u64,
-    found: Option<Found>,
-}
-
-struct Found {
-    order: Vec<usize>,
-    placed: Offsets,
-}
-
-impl Best<'_> {
-    /// Tries an order; tells whether the bound is met.
-    fn consider(&mut self, order: Vec<usize>) -> bool {
-        let placed = first_fit(self.items, &order, self.page_bytes);
-        let total = placed.total_bytes();
-        if self.found.as_ref().is_none_or(|f| total < f.placed.total_bytes()) {
-            self.found = Some(Found { order, placed });
+/// Places on a single page: at the bottom, in a stack, what lives for more
+/// than `long` moments, at least half of all, so that any two of them meet;
+/// above, each stretch of time by itself.
+fn repair(items: &[Interval], bound: u64, long: usize) -> Offsets {
+    let length = |i: &Interval| i.end - i.start + 1;
+    let mut offsets = vec![0; items.len()];
+    let (mut bottom, mut rest): (Vec<usize>, Vec<usize>) =
+        (0..items.len()).partition(|i| length(&items[*i]) > long);
+    bottom.sort_by_key(|&i| (usize::MAX - length(&items[i]), items[i].start, i));
+    // Neighbours in the stack that live alike count as one.
+    let mut blocks: Vec<Interval> = Vec::new();
+    let mut top = 0;
+    for &i in &bottom {
+        offsets[i] = top;
+        top += items[i].bytes;
+        match blocks.last_mut().filter(|b| (b.start, b.end) == (items[i].start, items[i].end)) {
+            Some(block) => block.bytes += items[i].bytes,
+            None => blocks.push(items[i]),
         }
-        self.found.as_ref().is_some_and(|f| f.placed.total_bytes() <= self.bound)
     }
+    rest.sort_by_key(|&i| (items[i].start, i));
+    let (mut first, mut end) = (0, 0);
+    for n in 0..=rest.len() {
+        if n == rest.len() || (n > first && items[rest[n]].start > end) {
+            let stretch = &rest[first..n];
+            let mut local = blocks.clone();
+            local.extend(stretch.iter().map(|i| items[*i]));
+            let placed = repair_stretch(&local, blocks.len(), bound);
+            stretch.iter().zip(&placed[blocks.len()..]).for_each(|(i, o)| offsets[*i] = *o);
+            first = n;
+        }
+        if n < rest.len() {
+            end = end.max(items[rest[n]].end);
+        }
+    }
+    let total = items.iter().zip(&offsets).map(|(i, o)| o + i.bytes).max().unwrap_or(0);
+    Offsets { offsets, pages: vec![total] }
+}
+
+/// Searches an order by which nothing sticks out above `bound`: again and
+/// again something that does moves to the front a bit, and what is no worse
+/// is kept. The numbers drawn are always the same.
+fn repair_stretch(items: &[Interval], fixed: usize, bound: u64) -> Vec<u64> {
+    let overhang = |offsets: &[u64]| -> u64 {
+        items.iter().zip(offsets).map(|(i, o)| (o + i.bytes).saturating_sub(bound)).sum()
+    };
+    let (placed, mut order) = greedy(items, fixed, bound, u64::MAX);
+    let mut offsets = placed.offsets;
+    let mut worst = overhang(&offsets);
+    let rounds = 20_000_000 / (items.len() * items.len() + 1000);
+    let mut state = 1u64;
+    let mut draw = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as usize % below
+    };
+    for _ in 0..rounds {
+        if worst == 0 {
+            break;
+        }
+        let out = |p: &usize| offsets[order[*p]] + items[order[*p]].bytes > bound;
+        let sticking: Vec<usize> = (fixed + 1..order.len()).filter(out).collect();
+        let mut next = order.clone();
+        // Now and then something else moves, so as not to go in circles.
+        let from = match sticking.len() {
+            n if n > 0 && draw(4) > 0 => sticking[draw(n)],
+            _ if order.len() > fixed + 1 => fixed + 1 + draw(order.len() - fixed - 1),
+            _ => break,
+        };
+        let moved = next.remove(from);
+        next.insert(fixed + draw(from - fixed), moved);
+        let tried = first_fit(items, &next, u64::MAX).offsets;
+        let now = overhang(&tried);
+        if now <= worst {
+            (order, offsets, worst) = (next, tried, now);
+        }
+    }
+    offsets
 }
 
 /// Lowest place at which each interval fits, in the given order.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use super::liveness::Layout;
 use super::offsets::{self, Interval};
 use super::{MicroBatch, PartKind, Plan, Storage, cost, lower, verify};
-use crate::backend::DeviceDescription;
+use crate::device::DeviceDescription;
 use crate::error::{Error, OverBudget, Result};
 use crate::graph::Model;
 use crate::launch::PARAMETER_BYTES;

@@ -57,10 +57,11 @@ pub fn verify(plan: &Plan, budget_bytes: u64) -> Result<()> {
     order.extend(&step);
     for (run, part) in order.into_iter().enumerate() {
         arena.run(part, run as u64)?;
-    }
-    for (name, leaf) in &plan.leaves {
-        let storage = leaf.operand.storage;
-        arena.read(storage, leaf_mark(storage), name)?;
+        // Whoever looks between two parts finds every leaf whole.
+        for leaf in plan.leaves.values() {
+            let storage = leaf.operand.storage;
+            arena.read(storage, leaf_mark(storage), "who looks between two parts")?;
+        }
     }
     Ok(())
 }
@@ -88,10 +89,22 @@ fn sizes(plan: &Plan, budget_bytes: u64) -> Result<()> {
     if requested != plan.peak_bytes || arena != plan.arena_bytes || requested < arena {
         return fault(format!("requests sum up to {requested}, planned {}", plan.peak_bytes));
     }
+    // Pages come first, each with a request of its own.
+    let granted = plan.requests.iter().map(|r| r.bytes);
+    if !granted.take(plan.pages.len()).eq(plan.pages.iter().copied()) {
+        return fault("the first requests are not the arena's pages".into());
+    }
     if requested > budget_bytes {
         return fault(format!("requests sum up to {requested}, the budget is {budget_bytes}"));
     }
     let nodes = plan.parts.iter().flat_map(|p| &p.nodes);
+    for node in nodes.clone() {
+        let needed = node.op.workspace_bytes(&super::types(&node.inputs));
+        let given = node.workspace.and_then(|w| plan.storages.get(w)).map_or(0, |s| s.bytes);
+        if given < needed {
+            return fault(format!("{} needs {needed} bytes of workspace", node.label));
+        }
+    }
     for o in nodes.flat_map(|n| n.inputs.iter().chain(&n.outputs)) {
         if plan.storages.get(o.storage).is_none_or(|s| s.bytes < o.tensor.bytes()) {
             return fault(format!("storage {} is too small for {:?}", o.storage, o.tensor));
@@ -158,7 +171,7 @@ impl Arena<'_> {
             };
             self.write(operand.storage, mark(value, operand.storage));
         }
-        let mut stored: Vec<StorageId> = Vec::new();
+        let mut stored: Vec<(StorageId, u64)> = Vec::new();
         for node in &part.nodes {
             let types = super::types(&node.inputs);
             if node.inputs.len() != node.input_values.len()
@@ -168,7 +181,7 @@ impl Arena<'_> {
             }
             for (o, value) in node.inputs.iter().zip(&node.input_values) {
                 let is_leaf = u64::from(*value) == leaf_mark(o.storage);
-                if is_leaf && stored.contains(&o.storage) {
+                if is_leaf && stored.iter().any(|(s, _)| *s == o.storage) {
                     return fault(format!("{} reads a leaf after it was stored into", node.label));
                 }
                 self.read(o.storage, mark(*value, o.storage), &node.label)?;
@@ -194,7 +207,7 @@ impl Arena<'_> {
             for (o, value) in node.outputs.iter().zip(&node.output_values) {
                 self.write(o.storage, mark(*value, o.storage));
                 if plan.storages[o.storage].persistent || self.carried.contains(&o.storage) {
-                    stored.push(o.storage);
+                    stored.push((o.storage, mark(*value, o.storage)));
                 }
             }
             // Freed memory may not be read again.
@@ -202,8 +215,10 @@ impl Arena<'_> {
                 self.write(*s, u64::MAX);
             }
         }
-        // What was stored into a leaf is the leaf's content from now on.
-        for storage in stored {
+        // What was stored into a leaf, and is still whole, is the leaf's
+        // content from now on.
+        for (storage, value) in stored {
+            self.read(storage, value, "the next part")?;
             self.write(storage, leaf_mark(storage));
         }
         Ok(())

@@ -10,6 +10,8 @@ pub mod order;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::autodiff;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -18,7 +20,27 @@ use crate::graph::{Graph, Init, Leaf, Mode, Model, Phase, Source};
 use crate::ledger::Class;
 use crate::ops::{Map, Op, TensorType, ValueId};
 use crate::optimizers::{Optimizer, hyper_leaf};
-use crate::plan::PartKind;
+
+/// When a part runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartKind {
+    /// Once a step, first: clears the accumulators.
+    Begin,
+    /// Forward and backward of a micro-batch of this many items; with a single
+    /// micro-batch, the update too.
+    Micro {
+        /// Items of the micro-batch.
+        items: usize,
+    },
+    /// Once a step, last: the optimizer.
+    Update,
+    /// Forward of a batch of this many items, adding to the evaluation sums.
+    Evaluate {
+        /// Items of the batch.
+        items: usize,
+    },
+}
 
 /// Name of the state that holds Σ wᵢlᵢ of the last training step.
 pub const LOSS_SUM: &str = "plimsoll.loss_sum";
