@@ -9,12 +9,15 @@ use crate::{Device, DeviceDescription, DeviceKind, Error, Result};
 /// # Errors
 /// Where a backend that is compiled in cannot list its devices.
 pub fn list() -> Result<Vec<DeviceDescription>> {
-    let mut out = Vec::new();
     #[cfg(feature = "cpu")]
-    out.push(plimsoll_cpu::CpuDevice::new()?.description().clone());
+    let cpu = vec![plimsoll_cpu::CpuDevice::new()?.description().clone()];
+    #[cfg(not(feature = "cpu"))]
+    let cpu = Vec::new();
     #[cfg(feature = "wgpu")]
-    out.extend(plimsoll_wgpu::list());
-    Ok(out)
+    let wgpu = plimsoll_wgpu::list();
+    #[cfg(not(feature = "wgpu"))]
+    let wgpu = Vec::new();
+    Ok([cpu, wgpu].concat())
 }
 
 /// Opens a device: an id (`cpu`, `wgpu`, `wgpu:1`), or a part of a name in any

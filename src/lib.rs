@@ -31,6 +31,7 @@
 //! # }
 //! ```
 
+pub mod budget;
 pub mod conformance;
 pub mod data;
 pub mod devices;

@@ -377,7 +377,9 @@ impl Graph {
             return Ok(x);
         }
         let numel = self.value(x).tensor.numel();
-        if batch == 0 || numel % batch != 0 || self.shape(x).first().is_none_or(|d| d % batch != 0)
+        if batch == 0
+            || !numel.is_multiple_of(batch)
+            || self.shape(x).first().is_none_or(|d| d % batch != 0)
         {
             let message =
                 format!("shape {:?} does not begin with a batch of {batch}", self.shape(x));

@@ -49,8 +49,10 @@ pub enum Outcome {
 pub struct Test {
     /// `op/case/pass`.
     pub name: String,
-    run: Box<dyn Fn(&Arc<dyn Device>) -> Outcome + Send + Sync>,
+    run: Box<Run>,
 }
+
+type Run = dyn Fn(&Arc<dyn Device>) -> Outcome + Send + Sync;
 
 impl Test {
     fn new(

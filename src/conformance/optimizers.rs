@@ -19,8 +19,8 @@ pub fn tests() -> Vec<Test> {
         ("sgd", Arc::new(sgd.clone())),
         ("sgd_momentum", Arc::new(Sgd { momentum: 0.9, ..sgd.clone() })),
         ("sgd_nesterov_decay", Arc::new(Sgd { momentum: 0.9, nesterov: true, weight_decay: 0.01 })),
-        ("adam", Arc::new(Adam::adam())),
-        ("adam_decay", Arc::new(Adam { weight_decay: 0.01, ..Adam::adam() })),
+        ("adam", Arc::new(Adam::default())),
+        ("adam_decay", Arc::new(Adam { weight_decay: 0.01, ..Adam::default() })),
         ("adamw", Arc::new(Adam::adamw())),
     ];
     let mut out = Vec::new();

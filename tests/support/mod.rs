@@ -1,6 +1,11 @@
 //! What several test programs share.
 #![allow(dead_code)]
 
+pub mod error;
+pub mod evaluate;
+pub mod fixtures;
+pub mod random;
+
 use std::sync::Arc;
 
 use plimsoll::data::{TrainTest, embedded_sample};

@@ -63,7 +63,7 @@ pub fn tanh(x: f32) -> f32 {
     let z = x * x;
     // tanh x = x + x³·P(x²) for |x| < 0.625 (minimax, Cephes' tanhf).
     let p = -5.704_988_7e-3;
-    let p = p * z + 2.063_908_9e-2;
+    let p = p * z + 2.063_909e-2;
     let p = p * z - 5.373_971_6e-2;
     let p = p * z + 1.333_144_2e-1;
     let p = p * z - 3.333_327_9e-1;

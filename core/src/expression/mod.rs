@@ -194,7 +194,7 @@ impl Expression {
     /// Whether input `k` is read at the current position (and not only as a
     /// whole through [`Term::At`] or [`Term::Random`]).
     pub fn reads_elementwise(&self, k: usize) -> bool {
-        self.terms.iter().any(|t| *t == Term::Input(k as u32))
+        self.terms.contains(&Term::Input(k as u32))
     }
 
     /// Scalar operations per element, the flop count of the cost model

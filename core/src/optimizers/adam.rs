@@ -28,15 +28,17 @@ pub struct Adam {
     pub decoupled: bool,
 }
 
-impl Adam {
-    /// PyTorch's Adam.
-    pub fn adam() -> Adam {
+/// PyTorch's Adam.
+impl Default for Adam {
+    fn default() -> Adam {
         Adam { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.0, decoupled: false }
     }
+}
 
+impl Adam {
     /// PyTorch's AdamW.
     pub fn adamw() -> Adam {
-        Adam { weight_decay: 0.01, decoupled: true, ..Adam::adam() }
+        Adam { weight_decay: 0.01, decoupled: true, ..Adam::default() }
     }
 }
 

@@ -151,7 +151,9 @@ fn repair_stretch(items: &[Interval], fixed: usize, bound: u64) -> Vec<u64> {
     let (placed, mut order) = greedy(items, fixed, bound, u64::MAX);
     let mut offsets = placed.offsets;
     let mut worst = overhang(&offsets);
-    let rounds = 20_000_000 / (items.len() * items.len() + 1000);
+    let rounds = 40_000_000 / (items.len() * items.len() + 1000);
+    let mut best = (worst, offsets.clone());
+    let smallest = items[fixed..].iter().map(|i| i.bytes).min().unwrap_or(0);
     let mut state = 1u64;
     let mut draw = |below: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -170,15 +172,30 @@ fn repair_stretch(items: &[Interval], fixed: usize, bound: u64) -> Vec<u64> {
             _ if order.len() > fixed + 1 => fixed + 1 + draw(order.len() - fixed - 1),
             _ => break,
         };
-        let moved = next.remove(from);
-        next.insert(fixed + draw(from - fixed), moved);
+        // Before one that lives at the same time: nothing else matters.
+        let moved = items[order[from]];
+        let meets = |p: &usize| {
+            let other = items[order[*p]];
+            other.start <= moved.end && moved.start <= other.end
+        };
+        let before: Vec<usize> = (fixed..from).filter(meets).collect();
+        if before.is_empty() {
+            continue;
+        }
+        next.remove(from);
+        next.insert(before[draw(before.len())], order[from]);
         let tried = first_fit(items, &next, u64::MAX).offsets;
         let now = overhang(&tried);
-        if now <= worst {
+        if now < best.0 {
+            best = (now, tried.clone());
+        }
+        // A step back now and then leads out of a dead end.
+        let slack = if draw(4) == 0 { smallest } else { 0 };
+        if now <= worst + slack {
             (order, offsets, worst) = (next, tried, now);
         }
     }
-    offsets
+    best.1
 }
 
 /// Lowest place at which each interval fits, in the given order.

@@ -53,18 +53,15 @@ pub fn plan(request: &PlanRequest<'_>, device: &DeviceDescription) -> Result<Pla
         let message = "the evaluation set is empty".into();
         return Err(Error::Setting { name: "evaluation items", message });
     }
-    let mut smallest: Option<Plan> = None;
-    for k in candidates(request) {
-        let plan = build(request, k, device)?;
-        if plan.peak_bytes <= request.budget_bytes {
-            verify::verify(&plan, request.budget_bytes)?;
-            return Ok(plan);
-        }
-        if smallest.as_ref().is_none_or(|s| plan.peak_bytes < s.peak_bytes) {
-            smallest = Some(plan);
-        }
+    let mut search = Search { request, device, smallest: None, overrun: None };
+    if let Some(plan) = search.first_fit(&candidates(request))? {
+        verify::verify(&plan, request.budget_bytes)?;
+        return Ok(plan);
     }
-    let smallest = smallest.expect("there is at least one candidate");
+    let Some(smallest) = search.smallest else {
+        // Not even single items make tensors that a page can hold.
+        return Err(search.overrun.unwrap_or_else(|| Error::Plan("nothing to try".into())));
+    };
     Err(Error::OverBudget(Box::new(OverBudget {
         budget_bytes: request.budget_bytes,
         minimum_bytes: smallest.peak_bytes,
@@ -72,6 +69,67 @@ pub fn plan(request: &PlanRequest<'_>, device: &DeviceDescription) -> Result<Pla
         tensors: smallest.peak_tensors.into_iter().take(3).collect(),
         forbidden: request.micro_batches.map(|_| "micro-batch".to_string()).into_iter().collect(),
     })))
+}
+
+/// Up to this many candidates are tried one by one.
+const TRIED_ONE_BY_ONE: usize = 64;
+
+struct Search<'a> {
+    request: &'a PlanRequest<'a>,
+    device: &'a DeviceDescription,
+    /// The smallest plan seen that did not fit.
+    smallest: Option<Plan>,
+    /// The last tensor seen that no page can hold.
+    overrun: Option<Error>,
+}
+
+impl Search<'_> {
+    /// The plan with `k` micro-batches if it fits.
+    fn fit(&mut self, k: usize) -> Result<Option<Plan>> {
+        let plan = match build(self.request, k, self.device) {
+            Ok(plan) => plan,
+            Err(e @ Error::PageOverrun { .. }) => {
+                self.overrun = Some(e);
+                return Ok(None);
+            }
+            Err(e) => return Err(e),
+        };
+        if plan.peak_bytes <= self.request.budget_bytes {
+            return Ok(Some(plan));
+        }
+        if self.smallest.as_ref().is_none_or(|s| plan.peak_bytes < s.peak_bytes) {
+            self.smallest = Some(plan);
+        }
+        Ok(None)
+    }
+
+    /// The first candidate that fits. A long list is bisected, once its first
+    /// (a single micro-batch needs no gradient sums and stands apart) and its
+    /// last are known not to settle the matter: among the others the peak
+    /// falls with the size of the micro-batch.
+    fn first_fit(&mut self, candidates: &[usize]) -> Result<Option<Plan>> {
+        if candidates.len() <= TRIED_ONE_BY_ONE {
+            for k in candidates {
+                if let Some(plan) = self.fit(*k)? {
+                    return Ok(Some(plan));
+                }
+            }
+            return Ok(None);
+        }
+        if let Some(plan) = self.fit(candidates[0])? {
+            return Ok(Some(plan));
+        }
+        let (mut low, mut high) = (1, candidates.len() - 1);
+        let Some(mut best) = self.fit(candidates[high])? else { return Ok(None) };
+        while low < high {
+            let middle = (low + high) / 2;
+            match self.fit(candidates[middle])? {
+                Some(plan) => (best, high) = (plan, middle),
+                None => low = middle + 1,
+            }
+        }
+        Ok(Some(best))
+    }
 }
 
 /// Counts of micro-batches worth trying, fewest first: for each size of the

@@ -17,10 +17,10 @@ impl Task {
         // SAFETY: nobody writes to the inputs.
         let (table, indices) = unsafe { (self.table.read::<f32>(), self.indices.read::<i32>()) };
         in_pieces(indices.len(), (PIECE / self.width).max(1), |start, len| {
-            for i in start..start + len {
+            for (i, index) in indices.iter().enumerate().skip(start).take(len) {
                 // SAFETY: each index has a row of its own.
                 let out = unsafe { self.output.write_part::<f32>(i * self.width, self.width) };
-                match usize::try_from(indices[i]) {
+                match usize::try_from(*index) {
                     Ok(row) if row < self.rows => {
                         out.copy_from_slice(&table[row * self.width..][..self.width])
                     }

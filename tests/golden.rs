@@ -1,0 +1,374 @@
+//! Every golden case, computed by PyTorch in float64, on every device: forward
+//! values, gradients, optimizer trajectories and a whole perceptron.
+
+mod support;
+
+use std::sync::Arc;
+
+use plimsoll::expression::E;
+use plimsoll::graph::{Loss, Model};
+use plimsoll::ops::{CrossEntropy, ValueId};
+use plimsoll::optimizers::{Adam, Optimizer, Sgd};
+use plimsoll::{Batch, DType, Device, Graph, Init, Result};
+use support::error::{bound, check, functions};
+use support::evaluate::{Given, Tensor, evaluate, gradients_by_step};
+use support::fixtures::{Case, File, files};
+use support::{devices, trainer};
+
+/// One test for each golden file, by its name.
+macro_rules! golden {
+    ($($file:ident)*) => {
+        $(#[test] fn $file() { run(stringify!($file), cases::$file) })*
+
+        #[test]
+        fn every_file_has_a_test() {
+            let tested = [$(stringify!($file)),*].map(str::to_string).into();
+            assert_eq!(files(), tested);
+        }
+    };
+}
+golden!(map reduce matmul permute slice pad concat embedding cross_entropy optimizers mlp);
+
+fn run(name: &str, test: fn(&dyn Device, Case<'_>)) {
+    let file = File::open(name);
+    for device in devices() {
+        file.cases().for_each(|case| test(&*device, case));
+    }
+    file.assert_all_used();
+}
+
+/// Checks a case with the one output `y` and its gradients, its inputs given
+/// as weights and as inputs, whose memory ops may compute in: the bits must be
+/// the same.
+fn check_simple(
+    device: &dyn Device,
+    case: Case<'_>,
+    value_bound: f64,
+    gradient_bound: f64,
+    f: impl Fn(&mut Graph, &[ValueId]) -> Result<ValueId>,
+) {
+    let label = case.label(&device.description().name);
+    let (inputs, upstream) = (case.inputs(), case.floats("grad_out.y"));
+    let with = |given: Given| {
+        evaluate(device, &inputs, given, &[&upstream], |g, x| Ok(vec![f(g, x)?]))
+            .unwrap_or_else(|e| panic!("{label}: {e}"))
+    };
+    let result = with(Given::Parameters);
+    check(&label, &result.outputs[0], &case.floats("out.y"), value_bound);
+    for (input, gradient) in inputs.iter().zip(&result.gradients) {
+        if input.dtype == DType::F32 {
+            let label = format!("{label}, gradient of {}", input.name);
+            let gradient = gradient.as_ref().unwrap_or_else(|| panic!("{label}: there is none"));
+            check(&label, gradient, &case.floats(&format!("grad.{}", input.name)), gradient_bound);
+        }
+    }
+    assert!(result == with(Given::Inputs), "{label}: differs where memory is reused");
+}
+
+/// Copies round nothing.
+fn check_copy(
+    device: &dyn Device,
+    case: Case<'_>,
+    f: impl Fn(&mut Graph, &[ValueId]) -> Result<ValueId>,
+) {
+    check_simple(device, case, bound(0), bound(0), f);
+}
+
+mod cases {
+    use super::*;
+
+    /// Units in the last place within which every device evaluates a function
+    /// of moderate argument and its derivative: a few roundings of WGSL's 3 ulp.
+    const FUNCTION_ULPS: f64 = 8.0;
+
+    pub fn map(device: &dyn Device, case: Case<'_>) {
+        let name = case.text("function");
+        let sigmoid = |x: &E| 1.0 / ((-x.clone()).exp() + 1.0);
+        let f = |x: &[E]| match name {
+            "exp" => x[0].exp(),
+            "relu" => x[0].max(0.0),
+            "leaky_relu" => {
+                E::constant(0.0).less(&x[0]).select(&x[0], &x[0] * case.number("slope") as f32)
+            }
+            "abs" => x[0].abs(),
+            "sin" => x[0].sin(),
+            "cos" => x[0].cos(),
+            "log" => x[0].log(),
+            "sqrt" => x[0].sqrt(),
+            "rsqrt" => x[0].rsqrt(),
+            "tanh" => x[0].tanh(),
+            "erf" => x[0].erf(),
+            "sigmoid" => sigmoid(&x[0]),
+            "gelu_tanh" => {
+                let cubic = &x[0] * &x[0] * &x[0] * 0.044_715 + &x[0];
+                &x[0] * 0.5 * ((cubic * 0.797_884_6).tanh() + 1.0)
+            }
+            "gelu_erf" => &x[0] * 0.5 * ((&x[0] * std::f32::consts::FRAC_1_SQRT_2).erf() + 1.0),
+            "silu" => &x[0] * sigmoid(&x[0]),
+            "softplus" => x[0].max(0.0) + ((-x[0].abs()).exp() + 1.0).log(),
+            "add" => &x[0] + &x[1],
+            "sub" => &x[0] - &x[1],
+            "mul" => &x[0] * &x[1],
+            "div" => &x[0] / &x[1],
+            "max" => x[0].max(&x[1]),
+            "min" => x[0].min(&x[1]),
+            "pow" => x[0].pow(&x[1]),
+            other => panic!("no test for the function {other}"),
+        };
+        // Functions that are e to some power turn an error of that power into
+        // a relative error: WGSL grants exp 3 + 2·|x| ulp for it.
+        let power = |of: f64| 3.0 + 2.0 * of;
+        let largest = |key: &str, f: fn(f32) -> f32| {
+            case.floats(key).into_iter().map(|x| f64::from(f(x).abs())).fold(0.0, f64::max)
+        };
+        let ulps = match name {
+            "exp" => power(largest("in.x", |x| x)),
+            "pow" => FUNCTION_ULPS + power(largest("in.a", f32::ln) * largest("in.b", |x| x)),
+            _ => FUNCTION_ULPS,
+        };
+        // The gradient of a broadcast operand sums 5 rows.
+        check_simple(device, case, functions(ulps), functions(ulps) + bound(5), |g, x| g.map(x, f));
+    }
+
+    pub fn reduce(device: &dyn Device, case: Case<'_>) {
+        let (kind, axes) = (case.text("kind"), case.sizes("axes"));
+        let terms = axes.iter().map(|a| case.get("in.x").shape[*a]).product();
+        let (value_bound, gradient_bound) = match kind {
+            "sum" => (bound(terms), bound(0)),
+            // The gradient is multiplied once.
+            "mean" => (bound(terms), bound(1)),
+            "max" => (bound(0), bound(0)),
+            other => panic!("no test for {other}"),
+        };
+        check_simple(device, case, value_bound, gradient_bound, |g, x| match kind {
+            "sum" => g.sum(x[0], &axes),
+            "mean" => g.mean(x[0], &axes),
+            _ => g.max(x[0], &axes),
+        });
+    }
+
+    pub fn matmul(device: &dyn Device, case: Case<'_>) {
+        let (ta, tb) = (case.flag("transpose_a"), case.flag("transpose_b"));
+        let inner = |x: &str, transposed: bool| {
+            let shape = &case.get(x).shape;
+            shape[shape.len() - 1 - usize::from(transposed)]
+        };
+        // The gradient of A sums over columns, that of B over rows.
+        let (k, m) = (inner("in.a", ta), inner("in.a", !ta));
+        let gradient_terms = m.max(inner("in.b", tb));
+        check_simple(device, case, bound(k), bound(gradient_terms), |g, x| {
+            g.matmul(x[0], x[1], ta, tb)
+        });
+    }
+
+    pub fn permute(device: &dyn Device, case: Case<'_>) {
+        let order = case.sizes("permutation");
+        check_copy(device, case, |g, x| g.permute(x[0], &order));
+    }
+
+    pub fn slice(device: &dyn Device, case: Case<'_>) {
+        let (starts, ends) = (case.sizes("starts"), case.sizes("ends"));
+        check_copy(device, case, |g, x| g.slice(x[0], &starts, &ends));
+    }
+
+    pub fn pad(device: &dyn Device, case: Case<'_>) {
+        let (before, after) = (case.sizes("before"), case.sizes("after"));
+        check_copy(device, case, |g, x| g.pad(x[0], &before, &after));
+    }
+
+    pub fn concat(device: &dyn Device, case: Case<'_>) {
+        let axis = case.number("axis") as usize;
+        check_copy(device, case, |g, x| g.concat(x, axis));
+    }
+
+    pub fn embedding(device: &dyn Device, case: Case<'_>) {
+        // A row of the table collects at most as many terms as there are indices.
+        let indices = case.get("in.indices").words.len();
+        // Inputs come in order of their names: indices, table.
+        check_simple(device, case, bound(0), bound(indices), |g, x| g.embedding(x[1], x[0]));
+    }
+
+    pub fn cross_entropy(device: &dyn Device, case: Case<'_>) {
+        let label = case.label(&device.description().name);
+        let op = CrossEntropy {
+            ignore_index: case.number("ignore_index") as i32,
+            label_smoothing: case.number("label_smoothing") as f32,
+        };
+        let classes = case.get("in.logits").shape[1];
+        // Sums over the classes of exponentials, or of the logits themselves.
+        // The gradient's e^(logit − L) makes the rounding of the saved L, half
+        // a unit of its last place, a relative error.
+        let largest = case.floats("in.logits").into_iter().fold(0.0, |a: f32, x| a.max(x.abs()));
+        let close = bound(classes) + functions(FUNCTION_ULPS + f64::from(largest) / 2.0);
+        let (losses, weights) = (case.floats("out.loss"), case.floats("out.weight"));
+        let total: f32 = weights.iter().sum();
+        let upstream: Vec<f32> = weights.iter().map(|w| w / total.max(1.0)).collect();
+        // Inputs come in order of their names: labels, logits.
+        let result = evaluate(device, &case.inputs(), Given::Inputs, &[&upstream], |g, x| {
+            let loss = g.cross_entropy(x[1], x[0], op.clone())?;
+            Ok(vec![loss.per_item, loss.weight])
+        });
+        let result = result.unwrap_or_else(|e| panic!("{label}: {e}"));
+        check(&format!("{label}, loss"), &result.outputs[0], &losses, close);
+        check(&format!("{label}, weight"), &result.outputs[1], &weights, bound(0));
+        let gradient = result.gradients[1].as_ref().expect("there is one");
+        let expected = case.floats("grad.logits");
+        check(&format!("{label}, gradient"), gradient, &expected, close);
+
+        // The mean and its gradient as a training step has them.
+        let model = LogitsModel { logits: case.get("in.logits").clone(), op };
+        let mut trainer = trainer(&model, &plain_sgd(), device, 1, None).expect("plans");
+        let batch = Batch::from([("labels", case.get("in.labels").bytes())]);
+        let gradients = gradients_by_step(&mut trainer, &batch);
+        let rows = losses.len();
+        let mean = [trainer.loss().expect("there is one")];
+        check(&format!("{label}, mean"), &mean, &case.floats("out.mean"), close + bound(rows));
+        check(&format!("{label}, step"), &gradients["logits"], &expected, close + bound(2));
+    }
+
+    pub fn optimizers(device: &dyn Device, case: Case<'_>) {
+        let label = case.label(&device.description().name);
+        let number = |key: &str| case.number(key) as f32;
+        let name = case.text("optimizer");
+        let optimizer: Arc<dyn Optimizer> = match name {
+            "sgd" => Arc::new(Sgd {
+                momentum: number("momentum"),
+                nesterov: case.flag("nesterov"),
+                weight_decay: number("weight_decay"),
+            }),
+            "adam" | "adamw" => Arc::new(Adam {
+                beta1: number("beta1"),
+                beta2: number("beta2"),
+                epsilon: number("epsilon"),
+                weight_decay: number("weight_decay"),
+                decoupled: name == "adamw",
+            }),
+            other => panic!("no test for the optimizer {other}"),
+        };
+        let model = InnerProducts(case.inputs());
+        let mut trainer = trainer(&model, &optimizer, device, 1, None).expect("plans");
+        for step in 0..5 {
+            let names: Vec<String> = model.0.iter().map(|t| format!("grad.{}", t.name)).collect();
+            let batch = names.iter().map(|n| {
+                let gradient = case.get(&format!("{n}.{step}"));
+                (n.as_str(), gradient.bytes())
+            });
+            trainer.train_step(&batch.collect(), number("lr")).expect("a step runs");
+            for t in &model.0 {
+                let expected = case.floats(&format!("out.{}.{step}", t.name));
+                let label = format!("{label}, {} after step {step}", t.name);
+                let got = trainer.read_f32(&t.name).expect("a weight is read");
+                // Each step adds one term to the weight, itself a short formula.
+                check(&label, &got, &expected, functions(FUNCTION_ULPS) + bound(step + 1));
+            }
+        }
+    }
+
+    pub fn mlp(device: &dyn Device, case: Case<'_>) {
+        let label = case.label(&device.description().name);
+        let sizes = case.sizes("sizes");
+        let rows = case.get("in.x").shape[0];
+        // Sums forward over every width, backward over all but the first, in
+        // the softmax over the last, at the end over the rows.
+        let chain = 2 * sizes.iter().sum::<usize>() + rows;
+        let close = bound(chain) + functions(FUNCTION_ULPS);
+        let model = GoldenMlp { case, layers: sizes.len() - 1 };
+        let batch = Batch::from([
+            ("x", case.get("in.x").bytes()),
+            ("labels", case.get("in.labels").bytes()),
+        ]);
+        for k in [1, 3] {
+            let label = format!("{label}, {k} micro-batches");
+            let mut trainer = trainer(&model, &plain_sgd(), device, rows, Some(k)).expect("plans");
+            let gradients = gradients_by_step(&mut trainer, &batch);
+            let mean = [trainer.loss().expect("there is one")];
+            check(&format!("{label}, loss"), &mean, &case.floats("out.loss"), close);
+            let names = case.names("grad.");
+            assert_eq!(names, gradients.keys().collect::<Vec<_>>(), "{label}");
+            for name in names {
+                let expected = case.floats(&format!("grad.{name}"));
+                let label = format!("{label}, gradient of {name}");
+                check(&label, &gradients[name], &expected, close);
+            }
+        }
+    }
+}
+
+fn plain_sgd() -> Arc<dyn Optimizer> {
+    Arc::new(Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 })
+}
+
+/// Cross-entropy of logits that are themselves the weights; all rows are one
+/// item of the batch.
+struct LogitsModel {
+    logits: Tensor,
+    op: CrossEntropy,
+}
+
+impl Model for LogitsModel {
+    fn name(&self) -> &str {
+        "logits"
+    }
+
+    fn forward(&self, g: &mut Graph, _batch: usize) -> Result<Loss> {
+        let (shape, words) = (&self.logits.shape, self.logits.words.clone());
+        let logits = g.parameter("logits", shape, Init::Words(words))?;
+        let labels = g.input("labels", &shape[..1], DType::I32)?;
+        g.cross_entropy(logits, labels, self.op.clone())
+    }
+}
+
+/// Σ ⟨weight, input `grad.<weight>`⟩: the input is the weight's gradient.
+struct InnerProducts(Vec<Tensor>);
+
+impl Model for InnerProducts {
+    fn name(&self) -> &str {
+        "inner_products"
+    }
+
+    fn forward(&self, g: &mut Graph, _batch: usize) -> Result<Loss> {
+        let mut sums = Vec::new();
+        for t in &self.0 {
+            let weight = g.parameter(&t.name, &t.shape, Init::Words(t.words.clone()))?;
+            let gradient = g.input(&format!("grad.{}", t.name), &t.shape, DType::F32)?;
+            let product = g.map(&[weight, gradient], |x| &x[0] * &x[1])?;
+            let axes: Vec<usize> = (0..t.shape.len()).collect();
+            sums.push(g.sum(product, &axes)?);
+        }
+        let total = g.map(&sums, |x| x[1..].iter().fold(x[0].clone(), |a, b| a + b))?;
+        let one = g.map(&[], |_| E::constant(1.0))?;
+        Ok(Loss { per_item: g.reshape(total, &[1])?, weight: g.reshape(one, &[1])?, correct: None })
+    }
+}
+
+/// The perceptron of the golden file, with its weights.
+struct GoldenMlp<'a> {
+    case: Case<'a>,
+    layers: usize,
+}
+
+impl Model for GoldenMlp<'_> {
+    fn name(&self) -> &str {
+        "golden_mlp"
+    }
+
+    fn forward(&self, g: &mut Graph, batch: usize) -> Result<Loss> {
+        let width = self.case.get("in.x").shape[1];
+        let mut x = g.input("x", &[batch, width], DType::F32)?;
+        let labels = g.input("labels", &[batch], DType::I32)?;
+        for layer in 1..=self.layers {
+            let weight = |kind: &str, g: &mut Graph| {
+                let name = format!("fc{layer}.{kind}");
+                let t = self.case.get(&format!("in.{name}"));
+                g.parameter(&name, &t.shape, Init::Words(t.words.clone()))
+            };
+            let (w, b) = (weight("weight", g)?, weight("bias", g)?);
+            let product = g.matmul(x, w, false, true)?;
+            x = g.map(&[product, b], |x| &x[0] + &x[1])?;
+            if layer < self.layers {
+                x = g.relu(x)?;
+            }
+        }
+        g.cross_entropy(x, labels, CrossEntropy::default())
+    }
+}
