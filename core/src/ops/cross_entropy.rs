@@ -167,17 +167,6 @@ impl Operation for CrossEntropyGradient {
         Ok(vec![inputs[0].clone()])
     }
 
-    fn vjp(
-        &self,
-        _cx: &mut dyn Emit,
-        _inputs: &[ValueId],
-        _outputs: &[ValueId],
-        _gradients: &[Option<ValueId>],
-        _wanted: &[bool],
-    ) -> Result<Vec<Option<ValueId>>> {
-        Err(Error::shape("cross_entropy_gradient", "has no second derivative"))
-    }
-
     fn cost(&self, inputs: &[TensorType], outputs: &[TensorType]) -> Cost {
         Cost {
             flops: outputs[0].numel() as u64 * 12,

@@ -116,17 +116,6 @@ impl Operation for EmbeddingGradient {
         Ok(vec![TensorType::f32([self.rows, gradient[indices.len()]])])
     }
 
-    fn vjp(
-        &self,
-        _cx: &mut dyn Emit,
-        _inputs: &[ValueId],
-        _outputs: &[ValueId],
-        _gradients: &[Option<ValueId>],
-        _wanted: &[bool],
-    ) -> Result<Vec<Option<ValueId>>> {
-        Err(Error::shape("embedding_gradient", "has no second derivative"))
-    }
-
     fn cost(&self, inputs: &[TensorType], outputs: &[TensorType]) -> Cost {
         Cost {
             flops: inputs[1].numel() as u64,

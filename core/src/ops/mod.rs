@@ -133,15 +133,17 @@ pub trait Operation {
     /// Checks the inputs and gives the outputs' types.
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>>;
     /// Emits the gradients of the inputs that are `wanted`, given those of the
-    /// outputs (`None`: not used by the loss).
+    /// outputs (`None`: not used by the loss). Gradient ops have none.
     fn vjp(
         &self,
-        cx: &mut dyn Emit,
-        inputs: &[ValueId],
-        outputs: &[ValueId],
-        gradients: &[Option<ValueId>],
-        wanted: &[bool],
-    ) -> Result<Vec<Option<ValueId>>>;
+        _cx: &mut dyn Emit,
+        _inputs: &[ValueId],
+        _outputs: &[ValueId],
+        _gradients: &[Option<ValueId>],
+        _wanted: &[bool],
+    ) -> Result<Vec<Option<ValueId>>> {
+        Err(Error::shape(self.name(), "has no second derivative"))
+    }
     /// Arithmetic and traffic.
     fn cost(&self, inputs: &[TensorType], outputs: &[TensorType]) -> Cost {
         let bytes = inputs.iter().chain(outputs).map(TensorType::bytes).sum();

@@ -97,6 +97,14 @@ fn sizes(plan: &Plan, budget_bytes: u64) -> Result<()> {
     if requested > budget_bytes {
         return fault(format!("requests sum up to {requested}, the budget is {budget_bytes}"));
     }
+    let slots = plan.requests.iter().filter(|r| r.what.starts_with("staging slot"));
+    for part in plan.parts.iter().filter(|_| device.staging_slots > 0) {
+        let upload: u64 = part.inputs.iter().map(|(_, o)| plan.storages[o.storage].bytes).sum();
+        let fitting = slots.clone().filter(|slot| slot.bytes >= upload).count() as u64;
+        if fitting < device.staging_slots {
+            return fault(format!("{upload} bytes to upload do not fit into each staging slot"));
+        }
+    }
     let nodes = plan.parts.iter().flat_map(|p| &p.nodes);
     for node in nodes.clone() {
         let needed = node.op.workspace_bytes(&super::types(&node.inputs));
