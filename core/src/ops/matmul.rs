@@ -42,7 +42,7 @@ pub enum Variant {
     Tiled,
     /// 8×4 results an invocation from storage directly, no workgroup memory.
     Register,
-    /// 4 rows a subgroup; lanes hold B's columns and pass A around.
+    /// 8×2 results an invocation; subgroups load A once and pass it around.
     Subgroup,
 }
 
@@ -63,10 +63,10 @@ impl Variant {
     pub fn tile(self) -> (usize, usize) {
         match self {
             Variant::Tiled => (64, 64),
-            // 8 × 8 invocations of 8 × 4.
-            Variant::Register => (64, 32),
-            // 64 invocations side by side, 4 rows each.
-            Variant::Subgroup => (4, 64),
+            // 32 invocations of 8 × 4 side by side.
+            Variant::Register => (8, 128),
+            // 64 invocations of 8 × 2 side by side.
+            Variant::Subgroup => (8, 128),
         }
     }
 
@@ -203,8 +203,8 @@ impl Operation for Matmul {
         self.accumulates_onto(k) && inputs[k].numel() == s.batch * s.m * s.n
     }
 
-    /// Parameters: m, n, k, row and column stride of A, of B, elements of a
-    /// matrix of A, of B, of the result. z of the grid is the batch.
+    /// Parameters: m, n, k, batch. Groups are tiles along n, then along m, then
+    /// the batch, folded so that no dimension of the grid overflows.
     fn lower(&self, cx: &LowerContext<'_>) -> Vec<Launch> {
         let types: Vec<TensorType> = cx.inputs.iter().map(|o| o.tensor.clone()).collect();
         let s = self.sizes(&types);
@@ -219,13 +219,7 @@ impl Operation for Matmul {
         bound.bind_named("a", cx.inputs[0].storage, DType::F32);
         bound.bind_named("b", cx.inputs[1].storage, DType::F32);
         bound.bind_named("out", cx.outputs[0].storage, DType::F32);
-        let (a_strides, b_strides) = (
-            if self.transpose_a { [1, s.m] } else { [s.k, 1] },
-            if self.transpose_b { [1, s.k] } else { [s.n, 1] },
-        );
-        let mut parameters: Vec<u32> = vec![s.m as u32, s.n as u32, s.k as u32];
-        parameters.extend(a_strides.iter().chain(&b_strides).map(|x| *x as u32));
-        parameters.extend([s.m * s.k, s.k * s.n, s.m * s.n].map(|x| x as u32));
+        let mut parameters: Vec<u32> = [s.m, s.n, s.k, s.batch].map(|x| x as u32).to_vec();
         let out = &cx.outputs[0].tensor;
         let body = map::body_with_argument(
             "epilogue",
@@ -238,7 +232,8 @@ impl Operation for Matmul {
             &mut parameters,
         );
         let (tile_m, tile_n) = variant.tile();
-        let groups = [s.n.div_ceil(tile_n) as u32, s.m.div_ceil(tile_m) as u32, s.batch as u32];
+        let tiles = s.n.div_ceil(tile_n) * s.m.div_ceil(tile_m) * s.batch;
+        let groups = cx.capabilities.fold_groups(tiles as u64);
         let constants = vec![
             ("TRANSPOSE_A".into(), u32::from(self.transpose_a)),
             ("TRANSPOSE_B".into(), u32::from(self.transpose_b)),
