@@ -50,6 +50,35 @@ fn erf_f32(x: f32) -> f32 {
     return select(select(far, -far, x < 0.0f), near, a < 1.0f);
 }
 
+// sin(x + turns * pi / 2), within a few ulp of 1 for |x| up to some thousands.
+// The built-in functions need only be within 2^-11, and some devices use that.
+// x = n * pi / 2 + r by three parts of pi / 2 (Cody and Waite); minimax
+// polynomials on [-pi / 4, pi / 4] (Cephes' sinf).
+fn sin_turned(x: f32, turns: i32) -> f32 {
+    let n = round(x * 0.63661977f);
+    let r = ((x - n * 1.5703125f) - n * 4.8375130e-4f) - n * 7.5497900e-8f;
+    let z = r * r;
+    var s = -1.9515296e-4f;
+    s = s * z + 8.3321609e-3f;
+    s = s * z - 1.6666655e-1f;
+    s = s * z * r + r;
+    var c = 2.4433157e-5f;
+    c = c * z - 1.3887316e-3f;
+    c = c * z + 4.1666646e-2f;
+    c = c * z * z - 0.5f * z + 1.0f;
+    let quarter = i32(n) + turns;
+    let y = select(s, c, (quarter & 1) == 1);
+    return select(y, -y, (quarter & 2) == 2);
+}
+
+fn sin_f32(x: f32) -> f32 {
+    return sin_turned(x, 0);
+}
+
+fn cos_f32(x: f32) -> f32 {
+    return sin_turned(x, 1);
+}
+
 // The 64-bit product of two words as (low, high), by 16-bit halves.
 fn multiply_wide(a: u32, b: u32) -> vec2<u32> {
     let a0 = a & 65535u;

@@ -47,8 +47,8 @@ pub trait Printer {
     }
 }
 
-/// WGSL. Calls `as_f32(bits)`, `tanh_f32`, `erf_f32` and `random_bits` of the
-/// prelude.
+/// WGSL. Calls `as_f32(bits)`, `tanh_f32`, `erf_f32`, `sin_f32`, `cos_f32` and
+/// `random_bits` of the prelude.
 pub struct Wgsl;
 
 impl Printer for Wgsl {
@@ -92,8 +92,8 @@ impl Printer for Wgsl {
             Unary::Rsqrt => format!("inverseSqrt({a})"),
             Unary::Tanh => format!("tanh_f32({a})"),
             Unary::Erf => format!("erf_f32({a})"),
-            Unary::Sin => format!("sin({a})"),
-            Unary::Cos => format!("cos({a})"),
+            Unary::Sin => format!("sin_f32({a})"),
+            Unary::Cos => format!("cos_f32({a})"),
             Unary::Floor => format!("floor({a})"),
         }
     }
