@@ -2,7 +2,10 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use plimsoll::models::Mlp;
+use plimsoll::optimizers::{Optimizer, Sgd};
 use support::{adamw, devices, losses, sample, small_mlp, trainer};
 
 #[test]
@@ -36,19 +39,33 @@ fn losses_do_not_depend_on_threads_or_poison() {
 }
 
 /// The model at its full width over 200 steps: curves within 1e-3 of the CPU's.
+///
+/// By SGD: Adam turns gradients that are nothing but rounding (sums that cancel)
+/// into steps of full size, so that under it even the CPU differs from itself
+/// by up to 8e-2 at a rate of 1e-3 when only the order of its sums is changed
+/// (two micro-batches instead of one), and no two devices can agree better.
+/// The control makes sure that the comparison here is free of that.
 #[test]
 fn two_hundred_steps_agree_with_the_cpu() {
+    const RATE: f32 = 5e-3;
     let data = sample();
     let model = Mlp::new(&Mlp::FASHION_MNIST).expect("valid");
-    let run = |device: &dyn plimsoll::Device| {
-        let mut t = trainer(&model, &adamw(), device, 32, None).expect("plans");
-        losses(&mut t, &data, 200, 1e-3)
+    let sgd: Arc<dyn Optimizer> = Arc::new(Sgd::default());
+    let run = |device: &dyn plimsoll::Device, micro_batches| {
+        let mut t = trainer(&model, &sgd, device, 32, micro_batches).expect("plans");
+        losses(&mut t, &data, 200, RATE)
     };
-    let cpu = run(&plimsoll_cpu::CpuDevice::new().expect("starts"));
+    let worst = |a: &[f64], b: &[f64]| {
+        assert!(a.iter().chain(b).all(|l| l.is_finite()));
+        a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)
+    };
+    let device = plimsoll_cpu::CpuDevice::new().expect("starts");
+    let cpu = run(&device, Some(1));
+    let control = worst(&cpu, &run(&device, Some(2)));
+    assert!(control < 1e-5, "the order of sums alone changes the losses by {control}");
     for device in devices().iter().filter(|d| d.description().backend != "cpu") {
-        let got = run(&**device);
-        let worst = got.iter().zip(&cpu).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        let worst = worst(&cpu, &run(&**device, Some(1)));
         println!("{}: worst difference {worst:.2e}", device.description().name);
-        assert!(got.iter().all(|l| l.is_finite()) && worst < 1e-3, "{worst}");
+        assert!(worst < 1e-3, "{worst}");
     }
 }
