@@ -120,7 +120,8 @@ fn lower(op: &Op, inputs: &[TensorType], variant: Variant) -> Vec<Kernel> {
     let capabilities =
         Capabilities { subgroup_sizes: Some((4, 128)), ..Capabilities::PORTABLE.clone() };
     let place = |first: usize, types: &[TensorType]| -> Vec<Operand> {
-        let place = |(i, t): (usize, &TensorType)| Operand { storage: first + i, tensor: t.clone() };
+        let place =
+            |(i, t): (usize, &TensorType)| Operand { storage: first + i, tensor: t.clone() };
         types.iter().enumerate().map(place).collect()
     };
     let launches = op.lower(&LowerContext {

@@ -4,7 +4,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_core::ledger::{Grant, Ledger, Request};
 use plimsoll_core::{Error, Result};
-use wgpu::{Buffer, BufferDescriptor, BufferUsages, CommandEncoder, MapMode, PollType, SubmissionIndex};
+use wgpu::{
+    Buffer, BufferDescriptor, BufferUsages, CommandEncoder, MapMode, PollType, SubmissionIndex,
+};
 
 use crate::device::Shared;
 
@@ -27,7 +29,12 @@ impl Held {
     ///
     /// wgpu clears a buffer before its first use by a fill on the device
     /// (`initialize_buffer_memory` in wgpu-core), which takes no memory.
-    pub fn new(shared: &Shared, ledger: &Ledger, request: &Request, usage: BufferUsages) -> Result<Held> {
+    pub fn new(
+        shared: &Shared,
+        ledger: &Ledger,
+        request: &Request,
+        usage: BufferUsages,
+    ) -> Result<Held> {
         let grant = ledger.request(&shared.description.name, request)?;
         let descriptor = BufferDescriptor {
             label: Some(&request.what),
@@ -83,14 +90,15 @@ impl Slot {
             if state() == Mapping::Pending {
                 let wait = PollType::Wait { submission_index: self.used_by.clone(), timeout: None };
                 let poll = if round == 0 { PollType::Poll } else { wait };
-                let polled = shared.device.poll(poll);
-                polled.map_err(|e| shared.error(format!("waiting for a buffer failed: {e}")))?;
+                shared.poll(poll)?;
             }
         }
         match state() {
             Mapping::Ready => Ok(()),
             Mapping::Pending => Err(shared.error("a staging buffer did not become ready")),
-            Mapping::Failed(e) => Err(shared.error(format!("a staging buffer cannot be mapped: {e}"))),
+            Mapping::Failed(e) => {
+                Err(shared.error(format!("a staging buffer cannot be mapped: {e}")))
+            }
         }
     }
 }
@@ -172,7 +180,8 @@ impl Staging {
 fn fill(shared: &Shared, buffer: &Buffer, uploads: &[Upload<'_>]) -> Result<()> {
     let total: u64 = uploads.iter().map(|u| u.bytes).sum();
     let view = buffer.get_mapped_range_mut(..total);
-    let mut view = view.map_err(|e| shared.error(format!("a staging buffer is not mapped: {e}")))?;
+    let mut view =
+        view.map_err(|e| shared.error(format!("a staging buffer is not mapped: {e}")))?;
     let mut at = 0;
     for u in uploads {
         let (len, bytes) = (u.data.len(), u.bytes as usize);
@@ -187,7 +196,13 @@ fn fill(shared: &Shared, buffer: &Buffer, uploads: &[Upload<'_>]) -> Result<()> 
 }
 
 /// Copies `out.len()` bytes of `from` to the host through `readback`.
-pub fn read(shared: &Shared, readback: &Held, from: &Buffer, offset_bytes: u64, out: &mut [u8]) -> Result<()> {
+pub fn read(
+    shared: &Shared,
+    readback: &Held,
+    from: &Buffer,
+    offset_bytes: u64,
+    out: &mut [u8],
+) -> Result<()> {
     let piece = readback.buffer.size() as usize;
     for (n, out) in out.chunks_mut(piece).enumerate() {
         let bytes = (out.len() as u64).next_multiple_of(4);

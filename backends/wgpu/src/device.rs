@@ -1,5 +1,6 @@
 //! An open device, and the errors that come from it at any time.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_core::backend::{Device, Executor};
@@ -48,7 +49,9 @@ impl WgpuDevice {
             fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(message);
         };
         let uncaptured = Arc::clone(&fault);
-        device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| record(&uncaptured, e.to_string())));
+        device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| {
+            record(&uncaptured, e.to_string())
+        }));
         let lost = Arc::clone(&fault);
         device.set_device_lost_callback(move |reason, message| {
             // Dropping the device is no loss.
@@ -87,9 +90,24 @@ impl Shared {
 
     /// Waits until all submitted work is done.
     pub fn wait(&self) -> Result<()> {
-        let polled = self.device.poll(PollType::wait_indefinitely());
-        polled.map_err(|e| self.error(format!("waiting for it failed: {e}")))?;
-        self.check()
+        self.poll(PollType::wait_indefinitely())
+    }
+
+    /// Polls, and reports what callbacks have recorded.
+    pub fn poll(&self, how: PollType) -> Result<()> {
+        // wgpu 30 panics in `poll` where the device is lost meanwhile. Its
+        // locks are not poisoned by that, and a lost device is not used again.
+        let polled = catch_unwind(AssertUnwindSafe(|| self.device.poll(how)));
+        self.check()?;
+        match polled {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(e)) => Err(self.error(format!("waiting for it failed: {e}"))),
+            Err(_) => {
+                let lost = "the device was lost while it worked".to_string();
+                let mut fault = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+                Err(self.error(fault.get_or_insert(lost).clone()))
+            }
+        }
     }
 
     /// Runs `f` and gives back what it made, or the first error of any kind

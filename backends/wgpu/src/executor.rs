@@ -54,7 +54,9 @@ impl WgpuExecutor {
                 "parameter blocks" => {
                     parameters = Some(hold(BufferUsages::UNIFORM | BufferUsages::COPY_DST)?);
                 }
-                "readback" => readback = Some(hold(BufferUsages::MAP_READ | BufferUsages::COPY_DST)?),
+                "readback" => {
+                    readback = Some(hold(BufferUsages::MAP_READ | BufferUsages::COPY_DST)?)
+                }
                 _ => slots.push(hold(BufferUsages::MAP_WRITE | BufferUsages::COPY_SRC)?),
             }
         }
@@ -87,7 +89,9 @@ impl WgpuExecutor {
         let mut tuner = Tuner::new(&self.shared.description);
         for key in tuner::keys(&plan) {
             let node = key.1;
-            tuner.tune(key.0, |variant| self.time(&plan, node, variant, parameters, &mut pipelines))?;
+            tuner.tune(key.0, |variant| {
+                self.time(&plan, node, variant, parameters, &mut pipelines)
+            })?;
         }
         let chosen = |node: &PlannedNode| match &node.op {
             Op::Matmul(op) => Some(tuner.choice(Key::of(op, &types(&node.inputs)))),
@@ -148,7 +152,13 @@ impl WgpuExecutor {
         Ok(())
     }
 
-    fn bind(&self, launch: &Launch, block: u64, parameters: &Held, pipelines: &Pipelines) -> Result<Dispatch> {
+    fn bind(
+        &self,
+        launch: &Launch,
+        block: u64,
+        parameters: &Held,
+        pipelines: &Pipelines,
+    ) -> Result<Dispatch> {
         let kernel = &launch.kernel;
         let missing = || Error::Plan(format!("kernel {} was not compiled", kernel.name));
         let pipeline = pipelines.get(kernel).ok_or_else(missing)?;
@@ -250,7 +260,10 @@ impl WgpuExecutor {
 
 fn entry(binding: u32, buffer: &wgpu::Buffer, offset: u64, bytes: u64) -> BindGroupEntry<'_> {
     let size = BufferSize::new(bytes);
-    BindGroupEntry { binding, resource: BindingResource::Buffer(BufferBinding { buffer, offset, size }) }
+    BindGroupEntry {
+        binding,
+        resource: BindingResource::Buffer(BufferBinding { buffer, offset, size }),
+    }
 }
 
 fn dispatch(pass: &mut ComputePass<'_>, d: &Dispatch) {

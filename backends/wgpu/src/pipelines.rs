@@ -1,15 +1,15 @@
 //! Compiling kernels, each once.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use plimsoll_core::launch::{Kernel, PARAMETER_BYTES};
 use plimsoll_core::{Error, Result};
 use wgpu::{
     BindGroupLayout, BindGroupLayoutDescriptor, BindGroupLayoutEntry, BindingType,
     BufferBindingType, BufferSize, ComputePipeline, ComputePipelineDescriptor,
-    PipelineCompilationOptions, PipelineLayoutDescriptor, ShaderModuleDescriptor,
-    ShaderRuntimeChecks, ShaderSource, ShaderStages,
+    PipelineCompilationOptions, PipelineLayoutDescriptor, ShaderModuleDescriptor, ShaderSource,
+    ShaderStages,
 };
 
 use crate::device::Shared;
@@ -77,13 +77,11 @@ fn compile(shared: &Shared, kernel: &Kernel) -> Result<Pipeline> {
     let device = &shared.device;
     let made = shared.scoped(|| {
         let layout = layout(device, kernel.bindings.len() as u32);
-        let descriptor =
-            ShaderModuleDescriptor { label: Some(&kernel.name), source: ShaderSource::Wgsl(text.into()) };
-        let checks = ShaderRuntimeChecks { force_loop_bounding: false, ..ShaderRuntimeChecks::checked() };
-        // SAFETY: the checks that are left out guard against loops without
-        // end. Every loop of the shaders counts up to a bound or halves a
-        // number; bounds of arrays stay checked.
-        let module = unsafe { device.create_shader_module_trusted(descriptor, checks) };
+        let descriptor = ShaderModuleDescriptor {
+            label: Some(&kernel.name),
+            source: ShaderSource::Wgsl(text.into()),
+        };
+        let module = device.create_shader_module(descriptor);
         let pipeline_layout = device.create_pipeline_layout(&PipelineLayoutDescriptor {
             label: Some(&kernel.name),
             bind_group_layouts: &[Some(&layout)],
@@ -121,10 +119,8 @@ fn layout(device: &wgpu::Device, tensors: u32) -> BindGroupLayout {
     // All tensors share the arena's buffers, and wgpu refuses a buffer that is
     // bound both for reading and for writing: all are bound for writing.
     let storage = BufferBindingType::Storage { read_only: false };
-    let mut entries: Vec<BindGroupLayoutEntry> = (0..tensors).map(|i| entry(i, storage, 4)).collect();
+    let mut entries: Vec<BindGroupLayoutEntry> =
+        (0..tensors).map(|i| entry(i, storage, 4)).collect();
     entries.push(entry(tensors, BufferBindingType::Uniform, PARAMETER_BYTES));
     device.create_bind_group_layout(&BindGroupLayoutDescriptor { label: None, entries: &entries })
 }
-
-/// Compiled kernels that every plan of a device may use again.
-pub type Shelf = Arc<Mutex<Pipelines>>;

@@ -1,10 +1,12 @@
 //! Choosing a kernel for each product by timing the candidates when a plan is
 //! loaded. Choices are cached on disk by device, driver and shader text, so
-//! that later runs start at once and repeat them bit for bit.
+//! that later runs start at once.
+//!
+//! All matmul kernels add up in one order, so that choices change no bits
+//! (`tests/kernels.rs` holds them to it).
 
-use std::collections::BTreeMap;
-use std::io::Write;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use plimsoll_core::Result;
@@ -68,83 +70,105 @@ pub fn keys(plan: &Plan) -> Vec<(Key, &PlannedNode)> {
 /// The choices for one device.
 pub struct Tuner {
     device: DeviceDescription,
-    candidates: Vec<Variant>,
     choices: BTreeMap<Key, (Variant, f64)>,
     cached: BTreeMap<String, Variant>,
+    /// Keys whose candidates have all been timed: these are worth caching.
+    settled: BTreeSet<Key>,
     enabled: bool,
     spent: Duration,
-    changed: bool,
+    timed: bool,
 }
 
 impl Tuner {
     /// A tuner for a device, with what the cache knows of it.
     /// `PLIMSOLL_TUNE=off` leaves every choice to the default.
     pub fn new(device: &DeviceDescription) -> Tuner {
-        // Drivers that compute on the host's cores gain nothing from
-        // workgroup memory; GPUs live on it.
-        let order = match device.kind {
-            DeviceKind::SoftwareGpu => [Variant::Register, Variant::Subgroup, Variant::Tiled],
-            _ => [Variant::Tiled, Variant::Register, Variant::Subgroup],
-        };
-        let supported = |v: &Variant| v.supported(&device.capabilities);
+        let enabled = std::env::var_os("PLIMSOLL_TUNE").is_none_or(|v| v != "off");
+        let cached = || cache_file(device).and_then(|f| read(&f)).unwrap_or_default();
         Tuner {
-            candidates: order.into_iter().filter(supported).collect(),
             choices: BTreeMap::new(),
-            cached: cache_file(device).and_then(read).unwrap_or_default(),
-            enabled: std::env::var_os("PLIMSOLL_TUNE").is_none_or(|v| v != "off"),
+            cached: if enabled { cached() } else { BTreeMap::new() },
+            settled: BTreeSet::new(),
+            enabled,
             spent: Duration::ZERO,
-            changed: false,
+            timed: false,
             device: device.clone(),
         }
+    }
+
+    /// What may be best for a key, the likeliest first.
+    fn candidates(&self, key: &Key) -> Vec<Variant> {
+        let Sizes { batch, m, n, .. } = key.sizes;
+        let order: &[Variant] = match self.device.kind {
+            // Drivers that compute on the host's cores pay for barriers and
+            // gain nothing from workgroup memory: tiles are out of the race.
+            DeviceKind::SoftwareGpu if n < 64 => &[Variant::Register, Variant::Subgroup],
+            DeviceKind::SoftwareGpu => &[Variant::Subgroup, Variant::Register],
+            // GPUs live on workgroup memory, once there are tiles to share out.
+            _ if batch * m * n < 64 * 64 => &[Variant::Register, Variant::Tiled, Variant::Subgroup],
+            _ => &[Variant::Tiled, Variant::Register, Variant::Subgroup],
+        };
+        let supported = |v: &Variant| v.supported(&self.device.capabilities);
+        order.iter().copied().filter(supported).collect()
+    }
+
+    /// Whether there is time to try a key's candidates. A product that takes
+    /// seconds must not be run several times only to be chosen for.
+    fn has_patience(&self, key: &Key, candidates: usize) -> bool {
+        let runs = (RUNS * candidates) as f64;
+        let expected = key.flops() / self.device.flops_per_second * runs;
+        self.spent.as_secs_f64() + expected < PATIENCE.as_secs_f64()
     }
 
     /// Chooses for a key: from the cache, else by `time`, which gives seconds.
     /// A candidate whose first run uses up the patience is still compared, but
     /// is the last.
     pub fn tune(&mut self, key: Key, mut time: impl FnMut(Variant) -> Result<f64>) -> Result<()> {
+        let candidates = self.candidates(&key);
         let known = self.cached.get(&key.text()).copied();
-        if let Some(variant) = known.filter(|v| self.candidates.contains(v)) {
+        if let Some(variant) = known.filter(|v| candidates.contains(v)) {
             self.choices.insert(key, (variant, 0.0));
             return Ok(());
         }
-        if !self.enabled || self.candidates.len() < 2 {
+        if !self.enabled || candidates.len() < 2 || !self.has_patience(&key, candidates.len()) {
             return Ok(());
         }
         let start = Instant::now();
         let mut best: Option<(Variant, f64)> = None;
-        for variant in self.candidates.clone() {
+        let mut tried = 0;
+        for variant in &candidates {
             if self.spent + start.elapsed() > PATIENCE {
                 break;
             }
-            let seconds = time(variant)?;
+            self.timed = true;
+            let seconds = time(*variant)?;
+            tried += 1;
             if best.is_none_or(|(_, b)| seconds < b) {
-                best = Some((variant, seconds));
+                best = Some((*variant, seconds));
             }
         }
         self.spent += start.elapsed();
         if let Some(best) = best {
             self.choices.insert(key, best);
-            self.changed = true;
+        }
+        if tried == candidates.len() {
+            self.settled.insert(key);
         }
         Ok(())
     }
 
-    /// The choice for a key: its own, else that of the tuned product with the
-    /// same transposes and the most similar amount of arithmetic, else the
-    /// device's default.
+    /// The choice for a key: its own, else the likeliest.
     pub fn choice(&self, key: Key) -> Variant {
-        if let Some((variant, _)) = self.choices.get(&key) {
-            return *variant;
+        match self.choices.get(&key) {
+            Some((variant, _)) => *variant,
+            // Every device runs the register kernel.
+            None => self.candidates(&key).first().copied().unwrap_or(Variant::Register),
         }
-        let distance = |k: &Key| (k.flops() / key.flops()).ln().abs();
-        let alike = self.choices.iter().filter(|(k, _)| k.transposed == key.transposed);
-        let nearest = alike.min_by(|(a, _), (b, _)| distance(a).total_cmp(&distance(b)));
-        nearest.map_or(self.candidates[0], |(_, (variant, _))| *variant)
     }
 
     /// Whether timing has written to the arena.
     pub fn used_arena(&self) -> bool {
-        self.changed
+        self.timed
     }
 
     /// What was chosen, for people.
@@ -163,14 +187,16 @@ impl Tuner {
     /// Adds new choices to the cache. A cache that cannot be written costs
     /// time at the next start and nothing else.
     pub fn store(&self) {
-        if !self.changed {
+        let Some(file) = cache_file(&self.device) else { return };
+        if self.settled.is_empty() {
             return;
         }
+        // Another process may have written meanwhile.
         let mut all = self.cached.clone();
-        all.extend(self.choices.iter().map(|(k, (v, _))| (k.text(), *v)));
-        if let Some(file) = cache_file(&self.device) {
-            let _ = write(file, &all);
-        }
+        all.extend(read(&file).unwrap_or_default());
+        let settled = self.choices.iter().filter(|(k, _)| self.settled.contains(k));
+        all.extend(settled.map(|(k, (v, _))| (k.text(), *v)));
+        let _ = write(&file, &all);
     }
 }
 
@@ -182,23 +208,123 @@ fn cache_file(device: &DeviceDescription) -> Option<PathBuf> {
         .or_else(|| Some(from("LOCALAPPDATA")?.join("plimsoll")))
         .or_else(|| Some(from("HOME")?.join(".cache").join("plimsoll")))?;
     let shaders: String = source::SHADERS.iter().map(|(_, text)| *text).collect();
-    let text = format!("{}\n{}\n{}{shaders}", device.name, device.driver, source::PRELUDE);
+    let (prelude, matmul) = (source::PRELUDE, source::MATMUL);
+    let text = format!("{}\n{}\n{prelude}{matmul}{shaders}", device.name, device.driver);
     Some(folder.join(format!("matmul-{:08x}.json", name_stream(&text))))
 }
 
 /// What a cache file holds; `None` where it is missing or makes no sense.
-fn read(file: PathBuf) -> Option<BTreeMap<String, Variant>> {
+fn read(file: &Path) -> Option<BTreeMap<String, Variant>> {
     serde_json::from_slice(&std::fs::read(file).ok()?).ok()
 }
 
 /// Writes beside the file and renames, so that readers never see half of it.
-fn write(file: PathBuf, choices: &BTreeMap<String, Variant>) -> std::io::Result<()> {
+fn write(file: &Path, choices: &BTreeMap<String, Variant>) -> std::io::Result<()> {
     if let Some(folder) = file.parent() {
         std::fs::create_dir_all(folder)?;
     }
     let beside = file.with_extension(format!("{}.tmp", std::process::id()));
-    let mut out = std::fs::File::create(&beside)?;
-    out.write_all(&serde_json::to_vec_pretty(choices)?)?;
-    out.sync_all()?;
-    std::fs::rename(beside, file)
+    let written = std::fs::write(&beside, serde_json::to_vec_pretty(choices)?)
+        .and_then(|()| std::fs::rename(&beside, file));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&beside);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_core::backend::Device;
+    use plimsoll_core::null::NullDevice;
+
+    use super::*;
+
+    /// A tuner that knows nothing and has subgroups.
+    fn tuner(kind: DeviceKind) -> Tuner {
+        let mut device = NullDevice::new(1 << 20).description().clone();
+        device.kind = kind;
+        device.capabilities.subgroup_sizes = Some((8, 8));
+        Tuner {
+            device,
+            choices: BTreeMap::new(),
+            cached: BTreeMap::new(),
+            settled: BTreeSet::new(),
+            enabled: true,
+            spent: Duration::ZERO,
+            timed: false,
+        }
+    }
+
+    fn key(m: usize, n: usize) -> Key {
+        Key { sizes: Sizes { batch: 1, m, n, k: 100 }, transposed: [false, true] }
+    }
+
+    #[test]
+    fn takes_the_fastest() {
+        let mut tuner = tuner(DeviceKind::DiscreteGpu);
+        let time = |v| Ok(if v == Variant::Register { 1e-3 } else { 2e-3 });
+        tuner.tune(key(512, 512), time).expect("nothing fails");
+        assert_eq!(tuner.choice(key(512, 512)), Variant::Register);
+        assert!(tuner.used_arena() && tuner.settled.contains(&key(512, 512)));
+        assert_eq!(tuner.notes().len(), 1);
+        // Not tried: the likeliest.
+        assert_eq!(tuner.choice(key(512, 513)), Variant::Tiled);
+        assert_eq!(tuner.choice(key(1, 10)), Variant::Register);
+    }
+
+    #[test]
+    fn software_devices_try_no_tiles() {
+        let mut tuner = tuner(DeviceKind::SoftwareGpu);
+        let mut tried = Vec::new();
+        let time = |v| {
+            tried.push(v);
+            Ok(1.0)
+        };
+        tuner.tune(key(256, 512), time).expect("nothing fails");
+        assert_eq!(tried, [Variant::Subgroup, Variant::Register]);
+        assert_eq!(tuner.choice(key(256, 10)), Variant::Register);
+    }
+
+    #[test]
+    fn patience_ends() {
+        let mut tuner = tuner(DeviceKind::DiscreteGpu);
+        let slow = |_| {
+            std::thread::sleep(PATIENCE * 2 / 3);
+            Ok(1.0)
+        };
+        tuner.tune(key(512, 512), slow).expect("nothing fails");
+        // Cut short: used now, but tried again in a later run.
+        assert!(tuner.settled.is_empty());
+        tuner.tune(key(512, 513), |_| unreachable!("no patience is left")).expect("skipped");
+        // A product of seconds is not tried at all.
+        let mut tuner = self::tuner(DeviceKind::SoftwareGpu);
+        tuner.device.flops_per_second = 1e9;
+        tuner.tune(key(4096, 4096), |_| unreachable!("too large")).expect("skipped");
+    }
+
+    #[test]
+    fn cached_choices_are_not_tried_again() {
+        let mut tuner = tuner(DeviceKind::DiscreteGpu);
+        tuner.cached.insert(key(512, 512).text(), Variant::Subgroup);
+        tuner.tune(key(512, 512), |_| unreachable!("is known")).expect("known");
+        assert_eq!(tuner.choice(key(512, 512)), Variant::Subgroup);
+        assert!(!tuner.used_arena());
+    }
+
+    #[test]
+    fn the_cache_is_optional() {
+        let folder = std::env::temp_dir().join(format!("plimsoll-tuner-{}", std::process::id()));
+        let file = folder.join("inner").join("matmul.json");
+        assert_eq!(read(&file), None);
+        let choices = BTreeMap::from([(key(3, 4).text(), Variant::Tiled)]);
+        write(&file, &choices).expect("can be written");
+        assert_eq!(read(&file), Some(choices.clone()));
+        let files = std::fs::read_dir(folder.join("inner")).expect("is there");
+        assert_eq!(files.count(), 1, "no draft is left behind");
+        std::fs::write(&file, b"{\"1x3x100x4nt\": \"wonder\"}").expect("can be written");
+        assert_eq!(read(&file), None);
+        // A file where a folder should be.
+        assert!(write(&file.join("below"), &choices).is_err());
+        std::fs::remove_dir_all(&folder).expect("can be removed");
+    }
 }

@@ -37,14 +37,18 @@ pub trait Printer {
 
     /// A comparison.
     fn compare(&self, f: Compare, a: &str, b: &str) -> String {
-        let sign = match f {
-            Compare::Less => "<",
-            Compare::LessEqual => "<=",
-            Compare::Equal => "==",
-            Compare::NotEqual => "!=",
-        };
-        format!("{a} {sign} {b}")
+        compare(f, a, b)
     }
+}
+
+fn compare(f: Compare, a: &str, b: &str) -> String {
+    let sign = match f {
+        Compare::Less => "<",
+        Compare::LessEqual => "<=",
+        Compare::Equal => "==",
+        Compare::NotEqual => "!=",
+    };
+    format!("{a} {sign} {b}")
 }
 
 /// WGSL. Calls `as_f32(bits)`, `tanh_f32`, `erf_f32`, `sin_f32`, `cos_f32` and
@@ -76,6 +80,14 @@ impl Printer for Wgsl {
 
     fn select(&self, condition: &str, yes: &str, no: &str) -> String {
         format!("select({no}, {yes}, {condition})")
+    }
+
+    fn compare(&self, f: Compare, a: &str, b: &str) -> String {
+        match f {
+            // `x != x` must find NaN, but naga takes `!=` as false for it.
+            Compare::NotEqual => format!("!({a} == {b})"),
+            _ => compare(f, a, b),
+        }
     }
 
     fn cast(&self, _from: Scalar, to: Scalar, value: &str) -> String {
