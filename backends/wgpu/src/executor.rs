@@ -45,6 +45,17 @@ impl WgpuExecutor {
     /// Makes the plan's requests in their order and prepares every dispatch.
     pub fn load(shared: Arc<Shared>, plan: &Arc<Plan>, ledger: &Ledger) -> Result<WgpuExecutor> {
         shared.check()?;
+        let (planned, own) = (&plan.device, &shared.description);
+        // Kernels were chosen by these limits, and places by the pages.
+        if planned.capabilities != own.capabilities
+            || planned.page_bytes > own.page_bytes
+            || !planned.alignment_bytes.is_multiple_of(own.alignment_bytes)
+            || planned.parameter_block_bytes != own.parameter_block_bytes
+        {
+            let message =
+                format!("the plan was made for {}; plan again for this device", planned.name);
+            return Err(shared.error(message));
+        }
         let arena = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
         let (mut pages, mut slots, mut parameters, mut readback) = (vec![], vec![], None, None);
         for (i, request) in plan.requests.iter().enumerate() {

@@ -119,6 +119,20 @@ fn a_refusal_at_any_request_leaves_nothing_behind() {
 
 /// The arena starts as zeros, whatever the tuner did to it.
 #[test]
+fn a_plan_for_another_device_is_refused() {
+    for device in devices() {
+        let mut other = (*counter(&*device, 5)).clone();
+        other.device.capabilities.max_invocations += 1;
+        other.device.name = "another".into();
+        let ledger = Ledger::new(other.peak_bytes);
+        let refused = device.load(&Arc::new(other), &ledger).err();
+        let message = refused.expect("is refused").to_string();
+        assert!(message.contains("the plan was made for another"), "{message}");
+        assert_eq!(ledger.report().requests, 0);
+    }
+}
+
+#[test]
 fn the_arena_starts_as_zeros() {
     for device in devices() {
         for _ in 0..2 {
