@@ -123,11 +123,11 @@ pub enum Mode {
 /// weight in the mean, and optionally whether it was right.
 #[derive(Clone, Copy, Debug)]
 pub struct Loss {
-    /// Loss of each item, f32 [n].
+    /// Loss of each item, f32 `[n]`.
     pub per_item: ValueId,
-    /// Weight of each item, f32 [n], not differentiated.
+    /// Weight of each item, f32 `[n]`, not differentiated.
     pub weight: ValueId,
-    /// 1 where the prediction is right, f32 [n].
+    /// 1 where the prediction is right, f32 `[n]`.
     pub correct: Option<ValueId>,
 }
 
@@ -349,7 +349,7 @@ impl Graph {
         Ok(self.emit(Op::Embedding(Embedding), &[table, indices])?[0])
     }
 
-    /// Cross-entropy of logits [rows, classes] with i32 labels [rows].
+    /// Cross-entropy of logits [rows, classes] with i32 labels `[rows]`.
     pub fn cross_entropy(
         &mut self,
         logits: ValueId,

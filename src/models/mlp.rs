@@ -7,7 +7,7 @@ use crate::{DType, Error, Result, nn};
 
 /// Fully connected layers `fc1`, `fc2`, … with ReLU between them.
 ///
-/// Inputs: `images` u8 [n, first width], mapped to [−1, 1]; `labels` i32 [n].
+/// Inputs: `images` u8 [n, first width], mapped to [−1, 1]; `labels` i32 `[n]`.
 #[derive(Clone, Debug)]
 pub struct Mlp {
     widths: Vec<usize>,

@@ -2,7 +2,7 @@
 //! labels, an ignored label and label smoothing, as PyTorch defines them.
 //!
 //! For a row of logits l with label y and smoothing s over C classes:
-//! loss = logsumexp(l) − (1 − s)·l[y] − (s / C)·Σ l.
+//! loss = logsumexp(l) − (1 − s)·`l[y]` − (s / C)·Σ l.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +14,8 @@ use crate::launch::Launch;
 /// Invocations of a workgroup, which takes a row.
 pub const WORKGROUP: u32 = 64;
 
-/// Inputs: logits [rows, classes] f32, labels [rows] i32. Outputs, each
-/// [rows] f32: loss (0 for ignored rows), weight (1, or 0 for ignored rows),
+/// Inputs: logits [rows, classes] f32, labels `[rows]` i32. Outputs, each
+/// `[rows]` f32: loss (0 for ignored rows), weight (1, or 0 for ignored rows),
 /// logsumexp, and correct (1 where the label's logit is the first largest and
 /// the row is not ignored). A label outside the classes gives a NaN loss.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ impl Default for CrossEntropy {
     }
 }
 
-/// Inputs: logits, labels, logsumexp, gradient of the loss [rows]. Output: the
+/// Inputs: logits, labels, logsumexp, gradient of the loss `[rows]`. Output: the
 /// gradient of the logits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CrossEntropyGradient {

@@ -12,12 +12,12 @@ use crate::launch::Launch;
 /// Invocations of a workgroup.
 pub const WORKGROUP: u32 = 64;
 
-/// Inputs: table [rows, width] f32, indices [..] i32. Output: [.., width].
+/// Inputs: table [rows, width] f32, indices `[..]` i32. Output: [.., width].
 /// An index outside the table gives NaN, so that it does not go unseen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Embedding;
 
-/// Inputs: indices [..] i32, gradient [.., width]. Output: [rows, width], the
+/// Inputs: indices `[..]` i32, gradient [.., width]. Output: [rows, width], the
 /// sum of the gradients of each row, in the order of the indices.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EmbeddingGradient {

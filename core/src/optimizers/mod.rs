@@ -23,7 +23,7 @@ pub trait Optimizer: Send + Sync {
     fn name(&self) -> &'static str;
 
     /// Emits the update of one weight. `gradient` is Σ wᵢ∇lᵢ and
-    /// `weight_sum` [1] is Σ wᵢ, by which the rule divides (zero weight gives
+    /// `weight_sum` `[1]` is Σ wᵢ, by which the rule divides (zero weight gives
     /// a zero gradient); `hyper` is the input of [`Optimizer::hyper`].
     fn update(
         &self,

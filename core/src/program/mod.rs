@@ -147,7 +147,7 @@ fn sum_leaf(g: &mut Graph, name: &str) -> Result<ValueId> {
     g.leaf(name, scalar(), Leaf::State(Init::Zeros, Class::State))
 }
 
-/// Σ over all elements as [1].
+/// Σ over all elements as `[1]`.
 fn total(g: &mut Graph, x: ValueId) -> Result<ValueId> {
     let axes: Vec<usize> = (0..g.shape(x).len()).collect();
     let sum = g.sum(x, &axes)?;
