@@ -80,24 +80,26 @@ fn models_of_the_zoo_waste_nothing() {
     }
 }
 
-/// Random graphs are harder than models, and for some no placement meets the
-/// bound: 2 % of these may miss it, by at most 5 %. The graphs are the same in
-/// every run.
+/// Of 300 random models (the same in every run), those whose arena is larger
+/// than the bound of live bytes, and by how much: offsets are a packing
+/// problem, and not every packing meets its bound. When planning changes, this
+/// list does; it may not grow, and no ratio may reach 1.05.
+const MISSES: [(usize, f64); 2] = [(71, 1.0121), (86, 1.0135)];
+
 #[test]
-fn random_models_waste_little() {
+fn random_models_meet_the_bound_but_for_named_cases() {
     let mut runner = TestRunner::deterministic();
     let device = NullDevice::new(1 << 40);
     let mut missed = Vec::new();
-    let count = 300;
-    for case in 0..count {
+    for case in 0..300 {
         let task = tasks(60).new_tree(&mut runner).expect("a tree").current();
-        let waste = waste(&task.plan(device.description()).expect("plans"));
-        assert!(waste <= 0.05, "case {case} wastes {waste}");
-        if waste > 0.0 {
-            missed.push((case, waste));
+        let ratio = 1.0 + waste(&task.plan(device.description()).expect("plans"));
+        if ratio > 1.0 {
+            missed.push((case, (ratio * 1e4).round() / 1e4));
         }
     }
-    assert!(missed.len() * 50 <= count, "cases that miss the bound: {missed:?}");
+    assert_eq!(missed, MISSES);
+    assert!(MISSES.iter().all(|(_, ratio)| *ratio < 1.05));
 }
 
 /// Runs a task on the CPU with two plans that differ in memory alone.
