@@ -56,7 +56,7 @@ fn main(
     for (var c = lane; c < classes; c += WORKGROUP) {
         let x = load_logits(first + c);
         exponential += exp(x - shift);
-        sum += x;
+        sum += shift - x;
     }
     exponentials[lane] = exponential;
     plain[lane] = sum;
@@ -84,8 +84,11 @@ fn main(
             let smoothing = as_f32(parameter(3u));
             let at_label = load_logits(first + class_index);
             // In differences to the largest logit: large logits cancel.
-            loss = (logsumexp - at_label)
-                + smoothing * (at_label - plain[0] / f32(classes));
+            loss = logsumexp - at_label;
+            // Without smoothing a logit of minus infinity must not count.
+            if (smoothing != 0.0f) {
+                loss += smoothing * ((at_label - shift) + plain[0] / f32(classes));
+            }
             correct = select(0.0f, 1.0f, place[0] == class_index);
         }
     }

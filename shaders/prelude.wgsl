@@ -8,6 +8,16 @@ fn as_f32(bits: u32) -> f32 {
     return bitcast<f32>(bits);
 }
 
+// The larger and the smaller of two; NaN on either side stays as far as the
+// device knows NaN (the built-in functions may drop it).
+fn max_f32(a: f32, b: f32) -> f32 {
+    return select(a, b, b > a || !(b == b));
+}
+
+fn min_f32(a: f32, b: f32) -> f32 {
+    return select(a, b, b < a || !(b == b));
+}
+
 // tanh, within a few ulp: minimax polynomial for |x| < 0.625 (Cephes' tanhf),
 // else by e^-2|x|, which cannot overflow.
 fn tanh_f32(x: f32) -> f32 {

@@ -33,7 +33,7 @@ fn main(
     for (var row = first; row < end; row++) {
         let x = prologue(element);
         if (MAXIMUM == 1u) {
-            sum = max(sum, x);
+            sum = max_f32(sum, x);
         } else {
             sum += x;
         }

@@ -10,7 +10,7 @@ var<workgroup> partial: array<f32, WORKGROUP>;
 
 fn join(a: f32, b: f32) -> f32 {
     if (MAXIMUM == 1u) {
-        return max(a, b);
+        return max_f32(a, b);
     }
     return a + b;
 }

@@ -64,9 +64,6 @@ fn gradients_agree_for_every_count() {
     let labels = labels(BATCH);
     for device in devices() {
         let whole = step(&*device, &model, &labels, 1);
-        for (n, g) in &whole.1 {
-            eprintln!("{n} {:?}", &g[..5]);
-        }
         // 10 in 3, 4, 7 and 9: uneven tails.
         for k in [2, 3, 4, 7, 9, BATCH] {
             let label = format!("{}, {k} micro-batches", device.description().name);

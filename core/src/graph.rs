@@ -3,7 +3,7 @@
 //! A model is traced into a graph once for each size of micro-batch; tracing
 //! is cheap. Names are scoped (`fc1.weight`) and become safetensors keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -212,12 +212,7 @@ impl Graph {
     /// # Errors
     /// An empty shape, or a leaf of that name that is something else.
     pub fn leaf(&mut self, name: &str, tensor: TensorType, leaf: Leaf) -> Result<ValueId> {
-        if tensor.shape.contains(&0) {
-            return Err(Error::shape(
-                name,
-                format!("shape {:?} is empty; every dimension must be at least 1", tensor.shape),
-            ));
-        }
+        check_shape(name, &tensor.shape)?;
         if let Some(id) = self.leaves.get(name) {
             let old = self.value(*id);
             if old.tensor != tensor || old.source != Source::Leaf(leaf) {
@@ -243,6 +238,13 @@ impl Graph {
 
     /// Stores `value` into a persistent leaf at the end of the part.
     pub fn assign(&mut self, leaf: ValueId, value: ValueId) -> Result<()> {
+        if !matches!(
+            self.value(leaf).source,
+            Source::Leaf(Leaf::Parameter(_) | Leaf::State(..) | Leaf::Accumulator)
+        ) {
+            let message = "is stored into, but keeps nothing between parts";
+            return Err(Error::shape(&self.value(leaf).name, message));
+        }
         let (to, from) = (&self.value(leaf).tensor, &self.value(value).tensor);
         if to.dtype != from.dtype || to.numel() != from.numel() {
             return Err(Error::shape(
@@ -290,7 +292,8 @@ impl Graph {
 
     /// Mean over axes, which vanish.
     pub fn mean(&mut self, x: ValueId, axes: &[usize]) -> Result<ValueId> {
-        let count: usize = axes.iter().filter_map(|a| self.shape(x).get(*a)).product();
+        let distinct: BTreeSet<usize> = axes.iter().copied().collect();
+        let count: usize = distinct.iter().filter_map(|a| self.shape(x).get(*a)).product();
         let sum = self.sum(x, axes)?;
         self.map(&[sum], |x| &x[0] * (1.0 / count as f32))
     }
@@ -400,6 +403,17 @@ impl Graph {
     }
 }
 
+/// Shapes are neither empty nor larger than shaders can index.
+fn check_shape(name: &str, shape: &[usize]) -> Result<()> {
+    if shape::checked_numel(shape).is_some() {
+        return Ok(());
+    }
+    let message = format!(
+        "shape {shape:?} is empty or has 2³² elements or more; every dimension must be at least 1"
+    );
+    Err(Error::shape(name, message))
+}
+
 impl Emit for Graph {
     fn emit(&mut self, op: Op, inputs: &[ValueId]) -> Result<Vec<ValueId>> {
         let types: Vec<TensorType> = inputs.iter().map(|i| self.tensor_type(*i)).collect();
@@ -409,16 +423,7 @@ impl Emit for Graph {
             other => other,
         })?;
         for t in &outputs {
-            // Shaders index elements by u32.
-            if t.shape.contains(&0) || t.numel() > u32::MAX as usize {
-                return Err(Error::shape(
-                    label,
-                    format!(
-                        "a result of shape {:?} is empty or has more than 2³² elements",
-                        t.shape
-                    ),
-                ));
-            }
+            check_shape(&label, &t.shape)?;
         }
         let node = self.nodes.len();
         let outputs: Vec<ValueId> = outputs

@@ -5,6 +5,12 @@ pub fn numel(shape: &[usize]) -> usize {
     shape.iter().product()
 }
 
+/// Number of elements, if shaders can index them all: from 1 to 2³² − 1.
+pub fn checked_numel(shape: &[usize]) -> Option<usize> {
+    let count = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d))?;
+    (1..=u32::MAX as usize).contains(&count).then_some(count)
+}
+
 /// Row-major strides in elements.
 pub fn strides(shape: &[usize]) -> Vec<usize> {
     let mut out = vec![1; shape.len()];

@@ -11,7 +11,7 @@ use crate::ops::TensorType;
 use crate::optimizers::{HYPER, Optimizer};
 use crate::philox;
 use crate::plan::search::{PlanRequest, plan};
-use crate::plan::{Part, PartKind, Plan};
+use crate::plan::{Part, PartKind, Plan, verify};
 use crate::program::{EVALUATION_SUMS, LOSS_SUM, WEIGHT_SUM};
 
 /// Data of some items: for each input of the model, its rows one after
@@ -61,6 +61,7 @@ impl Trainer {
         ledger: Ledger,
         seed: u64,
     ) -> Result<Trainer> {
+        verify::verify(&plan, ledger.report().budget_bytes)?;
         let executor = device.load(&plan, &ledger)?;
         let mut trainer = Trainer { plan, executor, optimizer, ledger, seed, step: 0 };
         trainer.initialise()?;
@@ -69,7 +70,8 @@ impl Trainer {
 
     fn initialise(&mut self) -> Result<()> {
         for (name, leaf) in &self.plan.leaves {
-            let words = leaf.init.words(name, self.seed, leaf.operand.tensor.numel());
+            let words = (leaf.operand.tensor.bytes() / 4) as usize;
+            let words = leaf.init.words(name, self.seed, words);
             self.executor.write(leaf.operand.storage, 0, bytemuck::cast_slice(&words))?;
         }
         self.executor.synchronize()
@@ -136,7 +138,7 @@ impl Trainer {
     /// The mean loss of the last step; waits for it.
     pub fn loss(&mut self) -> Result<f64> {
         let (loss, weight) = (self.read_scalar(LOSS_SUM)?, self.read_scalar(WEIGHT_SUM)?);
-        Ok(if weight > 0.0 { loss / weight } else { 0.0 })
+        Ok(if weight == 0.0 { 0.0 } else { loss / weight })
     }
 
     /// Evaluates a whole data set, given as rows of every input.
@@ -198,7 +200,7 @@ impl Trainer {
             true => self.read_scalar(EVALUATION_SUMS[2])?,
             false => 0.0,
         };
-        let mean = |x: f64| if weight > 0.0 { x / weight } else { 0.0 };
+        let mean = |x: f64| if weight == 0.0 { 0.0 } else { x / weight };
         Ok(Evaluation { loss: mean(loss), accuracy: mean(correct) })
     }
 
@@ -299,7 +301,9 @@ fn uploads<'a>(
             let elements = operand.tensor.numel() * operand.tensor.dtype.size_bytes();
             // Rows of the micro-batch: the input's first dimension may hold
             // several rows an item (tokens).
-            let item_bytes = elements / items;
+            let Some(item_bytes) = elements.checked_div(items) else {
+                return Err(wrong("a part without items takes no data of the batch".into()));
+            };
             if data.len() != item_bytes * total {
                 return Err(wrong(format!(
                     "{} bytes were given for {total} items, expected {}",

@@ -136,7 +136,7 @@ fn worst(outcomes: impl IntoIterator<Item = Outcome>) -> Outcome {
         Outcome::Passed { error, bound } => error / bound,
         Outcome::Skipped { .. } => -1.0,
     };
-    let nothing = Outcome::Skipped { why: "nothing to compare".into() };
+    let nothing = Outcome::Failed { message: "nothing to compare".into() };
     outcomes.into_iter().max_by(|a, b| weight(a).total_cmp(&weight(b))).unwrap_or(nothing)
 }
 

@@ -316,14 +316,18 @@ fn compute(term: Term, operand: Scalar, done: &[Register], out: &mut Words) {
                 (Scalar::F32, Binary::Sub) => f2(a, b, out, |x, y| x - y),
                 (Scalar::F32, Binary::Mul) => f2(a, b, out, |x, y| x * y),
                 (Scalar::F32, Binary::Div) => f2(a, b, out, |x, y| x / y),
-                (Scalar::F32, Binary::Min) => f2(a, b, out, |x, y| if x < y { x } else { y }),
-                (Scalar::F32, Binary::Max) => f2(a, b, out, |x, y| if x > y { x } else { y }),
+                (Scalar::F32, Binary::Min) => {
+                    f2(a, b, out, |x, y| if y < x || y.is_nan() { y } else { x })
+                }
+                (Scalar::F32, Binary::Max) => {
+                    f2(a, b, out, |x, y| if y > x || y.is_nan() { y } else { x })
+                }
                 (Scalar::F32, Binary::Pow) => f2(a, b, out, f32::powf),
                 (Scalar::I32, Binary::Add) => i2(a, b, out, i32::wrapping_add),
                 (Scalar::I32, Binary::Sub) => i2(a, b, out, i32::wrapping_sub),
                 (Scalar::I32, Binary::Mul) => i2(a, b, out, i32::wrapping_mul),
                 (Scalar::I32, Binary::Div) => {
-                    i2(a, b, out, |x, y| if y == 0 { 0 } else { x.wrapping_div(y) })
+                    i2(a, b, out, |x, y| if y == 0 { x } else { x.wrapping_div(y) })
                 }
                 (Scalar::I32, Binary::Min) => i2(a, b, out, i32::min),
                 (Scalar::I32, Binary::Max) => i2(a, b, out, i32::max),
@@ -331,7 +335,7 @@ fn compute(term: Term, operand: Scalar, done: &[Register], out: &mut Words) {
                 (_, Binary::Add) => w2(a, b, out, u32::wrapping_add),
                 (_, Binary::Sub) => w2(a, b, out, u32::wrapping_sub),
                 (_, Binary::Mul) => w2(a, b, out, u32::wrapping_mul),
-                (_, Binary::Div) => w2(a, b, out, |x, y| x.checked_div(y).unwrap_or(0)),
+                (_, Binary::Div) => w2(a, b, out, |x, y| x.checked_div(y).unwrap_or(x)),
                 (_, Binary::Min) => w2(a, b, out, u32::min),
                 (_, Binary::Max) => w2(a, b, out, u32::max),
                 (_, Binary::Pow) => w2(a, b, out, u32::wrapping_pow),

@@ -100,7 +100,8 @@ fn binary(f: Binary, a: Value, b: Value) -> Value {
             Binary::Add => x.wrapping_add(y),
             Binary::Sub => x.wrapping_sub(y),
             Binary::Mul => x.wrapping_mul(y),
-            Binary::Div => x.checked_div(y).unwrap_or(0),
+            // As WGSL defines it.
+            Binary::Div => x.checked_div(y).unwrap_or(x),
             Binary::Min => x.min(y),
             Binary::Max => x.max(y),
             Binary::Pow => x.wrapping_pow(y),
@@ -109,7 +110,7 @@ fn binary(f: Binary, a: Value, b: Value) -> Value {
             Binary::Add => x.wrapping_add(y),
             Binary::Sub => x.wrapping_sub(y),
             Binary::Mul => x.wrapping_mul(y),
-            Binary::Div => x.checked_div(y).unwrap_or(0),
+            Binary::Div => x.checked_div(y).unwrap_or(x),
             Binary::Min => x.min(y),
             Binary::Max => x.max(y),
             Binary::Pow => x.wrapping_pow(y.max(0) as u32),
@@ -121,8 +122,21 @@ fn binary(f: Binary, a: Value, b: Value) -> Value {
                 Binary::Sub => x - y,
                 Binary::Mul => x * y,
                 Binary::Div => x / y,
-                Binary::Min => x.min(y),
-                Binary::Max => x.max(y),
+                // A NaN on either side stays.
+                Binary::Min => {
+                    if y < x || y.is_nan() {
+                        y
+                    } else {
+                        x
+                    }
+                }
+                Binary::Max => {
+                    if y > x || y.is_nan() {
+                        y
+                    } else {
+                        x
+                    }
+                }
                 Binary::Pow => x.powf(y),
             })
         }

@@ -191,6 +191,22 @@ impl Expression {
         types
     }
 
+    /// The first term whose operands have types that it cannot take.
+    pub fn ill_typed(&self) -> Option<Term> {
+        let types = self.types();
+        let of = |id: TermId| types[id as usize];
+        let bad = |t: &Term| match *t {
+            Term::Unary(Unary::Neg | Unary::Abs, a) => !matches!(of(a), Scalar::F32 | Scalar::I32),
+            Term::Unary(_, a) => of(a) != Scalar::F32,
+            Term::Binary(_, a, b) => of(a) != of(b) || of(a) == Scalar::Bool,
+            Term::Compare(_, a, b) => of(a) != of(b) || of(a) == Scalar::Bool,
+            Term::Select(c, a, b) => of(c) != Scalar::Bool || of(a) != of(b),
+            Term::Cast(to, _) => to == Scalar::Bool,
+            _ => false,
+        };
+        self.terms.iter().copied().find(bad)
+    }
+
     /// Whether input `k` is read at the current position (and not only as a
     /// whole through [`Term::At`] or [`Term::Random`]).
     pub fn reads_elementwise(&self, k: usize) -> bool {

@@ -22,13 +22,16 @@ pub trait Printer {
     /// A function of one float.
     fn unary(&self, f: Unary, s: Scalar, a: &str) -> String;
 
-    /// A function of two scalars.
-    fn binary(&self, f: Binary, a: &str, b: &str) -> String {
+    /// A function of two scalars of type `s`.
+    fn binary(&self, f: Binary, s: Scalar, a: &str, b: &str) -> String {
         match f {
             Binary::Add => format!("{a} + {b}"),
             Binary::Sub => format!("{a} - {b}"),
             Binary::Mul => format!("{a} * {b}"),
             Binary::Div => format!("{a} / {b}"),
+            // Those of floats are the prelude's, which keep NaN.
+            Binary::Min if s == Scalar::F32 => format!("min_f32({a}, {b})"),
+            Binary::Max if s == Scalar::F32 => format!("max_f32({a}, {b})"),
             Binary::Min => format!("min({a}, {b})"),
             Binary::Max => format!("max({a}, {b})"),
             Binary::Pow => format!("pow({a}, {b})"),
@@ -51,8 +54,8 @@ fn compare(f: Compare, a: &str, b: &str) -> String {
     format!("{a} {sign} {b}")
 }
 
-/// WGSL. Calls `as_f32(bits)`, `tanh_f32`, `erf_f32`, `sin_f32`, `cos_f32` and
-/// `random_bits` of the prelude.
+/// WGSL. Calls `as_f32(bits)`, `max_f32`, `min_f32`, `tanh_f32`, `erf_f32`,
+/// `sin_f32`, `cos_f32` and `random_bits` of the prelude.
 pub struct Wgsl;
 
 impl Printer for Wgsl {
@@ -138,7 +141,7 @@ pub fn print(
                 }
             }
             Term::Unary(f, a) => language.unary(f, types[a as usize], &name(a)),
-            Term::Binary(f, a, b) => language.binary(f, &name(a), &name(b)),
+            Term::Binary(f, a, b) => language.binary(f, types[a as usize], &name(a), &name(b)),
             Term::Compare(f, a, b) => language.compare(f, &name(a), &name(b)),
             Term::Select(c, a, b) => language.select(&name(c), &name(a), &name(b)),
             Term::Cast(to, a) => language.cast(types[a as usize], to, &name(a)),

@@ -21,6 +21,8 @@ pub enum Fill {
     Positive,
     /// All different, in random order: maxima without ties.
     Distinct,
+    /// Normal, every fifth element NaN from the third on.
+    SomeNan,
     /// Integers in 0..bound.
     Below(u32),
     /// Integers in 0..bound, every third one replaced by this.
@@ -100,6 +102,9 @@ impl Case {
                         (1..n).rev().for_each(|i| v.swap(i, s.below(i as u32 + 1) as usize));
                         v
                     }
+                    Fill::SomeNan => (0..n)
+                        .map(|i| if i % 5 == 2 { f64::NAN } else { f64::from(s.normal()) })
+                        .collect(),
                     Fill::Below(bound) => (0..n).map(|_| f64::from(s.below(*bound))).collect(),
                     Fill::BelowOr(bound, other) => (0..n)
                         .map(|i| {
@@ -168,6 +173,9 @@ fn maps(out: &mut Vec<Case>) {
     }
     let floor = map_case("floor", vec![normal(&[65])], &[x().floor()]);
     out.push(floor.forward_only());
+    for (name, e) in [("relu_of_nan", x().max(0.0)), ("min_with_nan", E::constant(0.5).min(x()))] {
+        out.push(map_case(name, vec![f(&[3, 21], Fill::SomeNan)], &[e]).forward_only());
+    }
     for n in [1, 63, 64, 65, 257, 16_411] {
         out.push(map_case(
             &format!("axpy_{n}"),
@@ -262,6 +270,14 @@ fn reductions(out: &mut Vec<Case>) {
             let op = Reduce { kind, prologue, shape: shape.clone(), first, count };
             out.push(Case::new(name, Op::Reduce(op), vec![f(&shape, fill)]).terms(terms, 1));
         }
+    }
+    for (first, shape) in [(1, vec![4, 7]), (0, vec![3, 70])] {
+        // Some rows or columns hold a NaN.
+        let prologue = Expression::identity();
+        let name = format!("reduce/max_of_nan_{first}");
+        let op = Reduce { kind: ReduceKind::Max, prologue, shape: shape.clone(), first, count: 1 };
+        let case = Case::new(name, Op::Reduce(op), vec![f(&shape, Fill::SomeNan)]);
+        out.push(case.forward_only());
     }
     let prologue = Expression::new(vec![DType::F32; 2], &[E::input(0) * E::input(1)]);
     let shape = vec![65, 130];

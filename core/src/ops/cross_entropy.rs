@@ -133,7 +133,10 @@ impl Operation for CrossEntropy {
                 loss = f64::NAN;
                 if (0..classes as i64).contains(&label) {
                     let y = label as usize;
-                    loss = lse - (1.0 - s) * l[y] - s / classes as f64 * l.iter().sum::<f64>();
+                    loss = lse - (1.0 - s) * l[y];
+                    if s != 0.0 {
+                        loss -= s / classes as f64 * l.iter().sum::<f64>();
+                    }
                     correct = f64::from(u8::from(l.iter().position(|x| *x == max) == Some(y)));
                 }
             }

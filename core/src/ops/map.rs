@@ -61,6 +61,10 @@ pub(crate) fn check_inputs(
     to: &[usize],
 ) -> Result<()> {
     super::expect_inputs(op, inputs, e.inputs.len())?;
+    if let Some(term) = e.ill_typed() {
+        let message = format!("{term:?} has operands of types that it cannot take; cast them");
+        return Err(Error::shape(op, message));
+    }
     for (k, t) in inputs.iter().enumerate() {
         if t.dtype != e.inputs[k] {
             let message = format!("input {k} is {}, the expression reads {}", t.dtype, e.inputs[k]);
@@ -132,6 +136,11 @@ impl Operation for Map {
         let mut made: Vec<(Map, Vec<ValueId>, ValueId)> = Vec::new();
         let mut result = Vec::new();
         for k in 0..inputs.len() {
+            let whole = |t: &Term| matches!(*t, Term::At(i, _) if i as usize == k);
+            if wanted[k] && self.expression.terms.iter().any(whole) {
+                let message = format!("input {k} is read by element and has no gradient; slice it");
+                return Err(Error::shape("map", message));
+            }
             let vjp = if wanted[k] { derivative::vjp(&self.expression, k, &present) } else { None };
             let Some(e) = vjp else {
                 result.push(None);

@@ -75,7 +75,8 @@ impl Variant {
         match self {
             Variant::Tiled => c.max_invocations >= 256 && c.workgroup_bytes >= 8 << 10,
             Variant::Register => true,
-            Variant::Subgroup => c.subgroup_sizes.is_some(),
+            // Lanes 0 to 3 hold the rows.
+            Variant::Subgroup => c.subgroup_sizes.is_some_and(|(smallest, _)| smallest >= 4),
         }
     }
 }

@@ -237,7 +237,8 @@ impl Operation for Reduce {
                 });
                 out.push(match self.kind {
                     ReduceKind::Sum => terms.sum(),
-                    ReduceKind::Max => terms.fold(f64::NEG_INFINITY, f64::max),
+                    ReduceKind::Max => terms
+                        .fold(f64::NEG_INFINITY, |a, b| if b > a || b.is_nan() { b } else { a }),
                 });
             }
         }

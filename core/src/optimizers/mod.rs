@@ -49,6 +49,6 @@ pub fn hyper_leaf(g: &mut Graph) -> Result<ValueId> {
 /// The mean gradient: the sum over the summed weight, 0 where that is 0. The
 /// weight's inverse is the same for all elements, so devices compute it once.
 fn mean_gradient(sum: &E, weight_sum: E) -> E {
-    let some = E::constant(0.0).less(&weight_sum);
-    sum * some.select(1.0 / weight_sum, 0.0)
+    let none = weight_sum.equal(0.0);
+    sum * none.select(0.0, 1.0 / weight_sum)
 }

@@ -62,7 +62,9 @@ pub fn assign(items: &[Interval], page_bytes: u64) -> Offsets {
             break;
         }
         let repaired = repair(items, bound, moments / share);
-        if repaired.total_bytes() < best.total_bytes() {
+        // A repair knows one page only.
+        let total = repaired.total_bytes();
+        if total < best.total_bytes() && total <= page_bytes {
             best = repaired;
         }
     }

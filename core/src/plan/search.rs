@@ -71,9 +71,6 @@ pub fn plan(request: &PlanRequest<'_>, device: &DeviceDescription) -> Result<Pla
     })))
 }
 
-/// Up to this many candidates are tried one by one.
-const TRIED_ONE_BY_ONE: usize = 64;
-
 struct Search<'a> {
     request: &'a PlanRequest<'a>,
     device: &'a DeviceDescription,
@@ -103,32 +100,16 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// The first candidate that fits. A long list is bisected, once its first
-    /// (a single micro-batch needs no gradient sums and stands apart) and its
-    /// last are known not to settle the matter: among the others the peak
-    /// falls with the size of the micro-batch.
+    /// The first candidate that fits. All are tried in turn: peaks do not quite
+    /// fall with the size of the micro-batch (uneven splits and remainders add
+    /// parts), and only so does a tighter budget never get a higher peak.
     fn first_fit(&mut self, candidates: &[usize]) -> Result<Option<Plan>> {
-        if candidates.len() <= TRIED_ONE_BY_ONE {
-            for k in candidates {
-                if let Some(plan) = self.fit(*k)? {
-                    return Ok(Some(plan));
-                }
-            }
-            return Ok(None);
-        }
-        if let Some(plan) = self.fit(candidates[0])? {
-            return Ok(Some(plan));
-        }
-        let (mut low, mut high) = (1, candidates.len() - 1);
-        let Some(mut best) = self.fit(candidates[high])? else { return Ok(None) };
-        while low < high {
-            let middle = (low + high) / 2;
-            match self.fit(candidates[middle])? {
-                Some(plan) => (best, high) = (plan, middle),
-                None => low = middle + 1,
+        for k in candidates {
+            if let Some(plan) = self.fit(*k)? {
+                return Ok(Some(plan));
             }
         }
-        Ok(Some(best))
+        Ok(None)
     }
 }
 

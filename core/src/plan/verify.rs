@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{PartKind, Plan};
 use crate::error::{Error, Result};
-use crate::launch::StorageId;
+use crate::launch::{PARAMETER_WORDS, StorageId};
 
 /// What a range of the arena holds: which storage, and which value in it.
 type Mark = (StorageId, u64);
@@ -107,6 +107,16 @@ fn sizes(plan: &Plan, budget_bytes: u64) -> Result<()> {
     }
     let nodes = plan.parts.iter().flat_map(|p| &p.nodes);
     for node in nodes.clone() {
+        let made = node.op.infer(&super::types(&node.inputs))?;
+        let fits = |(t, o): (&crate::ops::TensorType, &crate::ops::Operand)| {
+            (t.dtype, t.numel()) == (o.tensor.dtype, o.tensor.numel())
+        };
+        if made.len() != node.outputs.len() || !made.iter().zip(&node.outputs).all(fits) {
+            return fault(format!("{} does not make its outputs", node.label));
+        }
+        if super::lower(device, node, None).iter().any(|l| l.parameters.len() > PARAMETER_WORDS) {
+            return fault(format!("{} has too many parameters", node.label));
+        }
         let needed = node.op.workspace_bytes(&super::types(&node.inputs));
         let given = node.workspace.and_then(|w| plan.storages.get(w)).map_or(0, |s| s.bytes);
         if given < needed {

@@ -9,7 +9,7 @@ use super::{PartProgram, ProgramNode, Use, reads_in_place, writers};
 use crate::dtype::DType;
 use crate::expression::Expression;
 use crate::graph::Phase;
-use crate::launch::Capabilities;
+use crate::launch::{Capabilities, PARAMETER_WORDS};
 use crate::ops::{Map, Matmul, Op, Reduce, TensorType, map};
 use crate::shape;
 
@@ -47,12 +47,24 @@ fn find(part: &PartProgram, n: usize) -> Option<(usize, ProgramNode)> {
         }
         let Some(fused) = join(&part.nodes[producer], consumer, k) else { continue };
         if fused.inputs.len() + fused.outputs.len() <= Capabilities::PORTABLE.max_bindings
+            && fits_parameters(&fused)
             && keeps_assignments(part, &part.nodes[producer], &fused, n)
         {
             return Some((producer, fused));
         }
     }
     None
+}
+
+/// Whether sizes and strides surely fit a parameter block, beside the ten words
+/// that a kernel takes for itself.
+fn fits_parameters(node: &ProgramNode) -> bool {
+    let rank = match &node.op {
+        Op::Map(op) => op.shape.len(),
+        Op::Reduce(op) => op.shape.len(),
+        _ => node.outputs[0].tensor.shape.len(),
+    };
+    10 + (1 + node.inputs.len()) * rank <= PARAMETER_WORDS
 }
 
 /// Moving a forward op into the backward pass would keep its inputs alive.
@@ -200,6 +212,11 @@ fn reads_whole(e: &Expression, k: usize) -> bool {
 }
 
 fn retarget_all(inputs: &[Use], e: &Expression, from: &[usize], to: &[usize]) -> Option<Vec<Use>> {
+    // One position must stay one position: a draw or a constant of a small
+    // map is not to be made anew at each place that it is broadcast to.
+    if shape::numel(from) != shape::numel(to) {
+        return None;
+    }
     inputs.iter().enumerate().map(|(k, u)| retarget(u, e.reads_elementwise(k), from, to)).collect()
 }
 

@@ -16,7 +16,7 @@ use crate::autodiff;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expression::{E, Expression};
-use crate::graph::{Graph, Init, Leaf, Mode, Model, Phase, Source};
+use crate::graph::{Graph, Init, Leaf, Loss, Mode, Model, Phase, Source};
 use crate::ledger::Class;
 use crate::ops::{Map, Op, TensorType, ValueId};
 use crate::optimizers::{Optimizer, hyper_leaf};
@@ -139,6 +139,23 @@ pub fn build(
     Ok(parts)
 }
 
+/// Traces a model and checks that its loss is one of items.
+fn forward(model: &dyn Model, g: &mut Graph, items: usize) -> Result<Loss> {
+    let loss = model.forward(g, items)?;
+    let shape = g.shape(loss.per_item).to_vec();
+    for value in [Some(loss.per_item), Some(loss.weight), loss.correct].into_iter().flatten() {
+        let t = &g.value(value).tensor;
+        if t.dtype != DType::F32 || t.shape != shape || !t.numel().is_multiple_of(items) {
+            let message = format!(
+                "{} {:?}: loss, weight and correctness must be f32 of one shape with a multiple of {items} elements",
+                t.dtype, t.shape
+            );
+            return Err(Error::shape(format!("the loss of {}", model.name()), message));
+        }
+    }
+    Ok(loss)
+}
+
 fn scalar() -> TensorType {
     TensorType::f32([1])
 }
@@ -174,7 +191,7 @@ fn micro(
     split: bool,
 ) -> Result<(PartProgram, Accumulators)> {
     let mut g = Graph::new(Mode::Train);
-    let loss = model.forward(&mut g, items)?;
+    let loss = forward(model, &mut g, items)?;
     let weighted = g.map(&[loss.per_item, loss.weight], |x| &x[0] * &x[1])?;
     let loss_total = total(&mut g, weighted)?;
     let weight_total = total(&mut g, loss.weight)?;
@@ -247,11 +264,12 @@ fn update(optimizer: &dyn Optimizer, accumulators: &Accumulators) -> Result<Part
 
 fn evaluate(model: &dyn Model, items: usize) -> Result<PartProgram> {
     let mut g = Graph::new(Mode::Evaluate);
-    let loss = model.forward(&mut g, items)?;
+    let loss = forward(model, &mut g, items)?;
     let weighted = g.map(&[loss.per_item, loss.weight], |x| &x[0] * &x[1])?;
     let mut sums = vec![total(&mut g, weighted)?, total(&mut g, loss.weight)?];
     if let Some(correct) = loss.correct {
-        sums.push(total(&mut g, correct)?);
+        let weighted = g.map(&[correct, loss.weight], |x| &x[0] * &x[1])?;
+        sums.push(total(&mut g, weighted)?);
     }
     for (name, sum) in EVALUATION_SUMS.iter().zip(sums) {
         let leaf = sum_leaf(&mut g, name)?;
@@ -403,9 +421,4 @@ pub(crate) fn writers(part: &PartProgram) -> BTreeMap<usize, usize> {
         }
     }
     out
-}
-
-/// A dtype's identity expression, used by copies.
-pub fn identity(dtype: DType) -> Expression {
-    Expression::new(vec![dtype], &[E::input(0)])
 }

@@ -32,7 +32,7 @@ pub struct Arguments {
           value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
     epochs: u32,
 
-    /// The learning rate [default: 0.001 for adam and adamw, 0.01 for sgd]
+    /// The learning rate [default: 0.001 for adam and adamw, 0.1 for sgd]
     #[arg(long, value_name = "X", allow_hyphen_values = true,
           value_parser = ValueParser::new(learning_rate))]
     lr: Option<f32>,

@@ -19,8 +19,11 @@ pub struct Task {
     output: Memory,
     a_strides: [isize; 2],
     b_strides: [isize; 2],
-    /// Add to what the output's memory holds.
+    /// The product is added to what the output's memory holds.
     accumulate: bool,
+    /// What is put there first, unless it is there already. So an addition
+    /// gives the same bits whether it is computed in place or not.
+    addend: Option<Memory>,
     /// What follows the product, with the inputs of its expression: the
     /// product first.
     epilogue: Option<(Program, Vec<Memory>)>,
@@ -32,9 +35,12 @@ const PARALLEL_FLOPS: usize = 1 << 17;
 impl Task {
     pub fn new(op: &Matmul, node: &PlannedNode, inputs: Vec<Memory>, output: Memory) -> Task {
         let s = op.sizes(&types(&node.inputs));
-        let in_place =
-            |k: usize| node.inputs[k].storage == node.outputs[0].storage && op.accumulates_onto(k);
-        let accumulate = (2..node.inputs.len()).any(in_place);
+        let results = shape::numel(&[s.batch, s.m, s.n]);
+        let adds = |k: &usize| op.accumulates_onto(*k) && node.inputs[*k].tensor.numel() == results;
+        let addend = (2..node.inputs.len()).find(adds);
+        let accumulate = addend.is_some();
+        let elsewhere = |k: &usize| node.inputs[*k].storage != node.outputs[0].storage;
+        let addend = addend.filter(elsewhere).map(|k| inputs[k]);
         let to = &node.outputs[0].tensor.shape;
         let epilogue = (!accumulate && !op.epilogue.is_identity()).then(|| {
             let mut shapes: Vec<&[usize]> = vec![to];
@@ -54,6 +60,7 @@ impl Task {
             a_strides: stride(op.transpose_a, s.m, s.k),
             b_strides: stride(op.transpose_b, s.k, s.n),
             accumulate,
+            addend,
             epilogue,
         }
     }
@@ -66,6 +73,10 @@ impl Task {
         } else {
             Parallelism::None
         };
+        if let Some(addend) = self.addend {
+            // SAFETY: the addend lies elsewhere and has as many elements.
+            unsafe { self.output.write::<f32>().copy_from_slice(addend.read::<f32>()) };
+        }
         for i in 0..batch {
             // SAFETY: the strides stay within [m, k], [k, n] and [m, n]
             // matrices, `batch` of which make up the tensors; the output
