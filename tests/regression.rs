@@ -242,3 +242,26 @@ fn ops_check_their_own_expressions() {
     assert!(g.emit(Op::Map(op), &[x]).is_err());
     assert!(program::finish(&g, PartKind::Update, &BTreeSet::new()).is_ok());
 }
+
+/// Several threads on one device: one thread's poll took another's callback
+/// and had not run it yet, and the other gave up.
+#[test]
+fn plans_of_one_device_run_on_many_threads() {
+    let mut g = graph();
+    let x = g.input("x", &[33], DType::F32).expect("fine");
+    let y = g.map(&[x], |i| &i[0] * 2.0).expect("fine");
+    let content = Tensor64::new(&TensorType::f32([33]), vec![1.5; 33]);
+    let leaves = BTreeMap::from([("x".to_string(), content)]);
+    for device in devices() {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10 {
+                        let out = execute(&device, g.clone(), &leaves, &[y]).expect("runs");
+                        assert!(out[0].values.iter().all(|v| *v == 3.0));
+                    }
+                });
+            }
+        });
+    }
+}

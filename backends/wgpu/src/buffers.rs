@@ -1,6 +1,7 @@
 //! Buffers that the ledger knows, and the staging ring.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use plimsoll_core::ledger::{Grant, Ledger, Request};
 use plimsoll_core::{Error, Result};
@@ -55,52 +56,67 @@ impl Held {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Mapping {
-    /// Being mapped, or not asked for yet.
+enum State {
     Pending,
     Ready,
     Failed(String),
 }
 
+/// A mapping that was asked for.
+struct Mapping(Arc<(Mutex<State>, Condvar)>);
+
+/// How often a mapping is looked for, 10 ms apart, once the device is done.
+const LOOKS: usize = 1000;
+
+impl Mapping {
+    fn ask(buffer: &Buffer, mode: MapMode, bytes: u64) -> Mapping {
+        let cell = Arc::new((Mutex::new(State::Pending), Condvar::new()));
+        let set = Arc::clone(&cell);
+        buffer.map_async(mode, ..bytes, move |result| {
+            *set.0.lock().unwrap_or_else(PoisonError::into_inner) = match result {
+                Ok(()) => State::Ready,
+                Err(e) => State::Failed(e.to_string()),
+            };
+            set.1.notify_all();
+        });
+        Mapping(cell)
+    }
+
+    /// Waits until the buffer is mapped; `submission` is the last to use it.
+    fn wait(&self, shared: &Shared, submission: Option<&SubmissionIndex>) -> Result<()> {
+        let (cell, changed) = &*self.0;
+        let lock = || cell.lock().unwrap_or_else(PoisonError::into_inner);
+        // Callbacks run within `poll`: look without waiting first.
+        if *lock() == State::Pending {
+            shared.poll(PollType::Poll)?;
+        }
+        if *lock() == State::Pending {
+            let submission_index = submission.cloned();
+            shared.poll(PollType::Wait { submission_index, timeout: None })?;
+        }
+        // Where several threads poll one device, another of them may hold our
+        // callback and not have run it yet.
+        let mut state = lock();
+        for _ in 0..LOOKS {
+            if *state != State::Pending {
+                break;
+            }
+            let pause = Duration::from_millis(10);
+            state = changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        match &*state {
+            State::Ready => Ok(()),
+            State::Pending => Err(shared.error("a buffer did not become ready for the host")),
+            State::Failed(e) => Err(shared.error(format!("a buffer cannot be mapped: {e}"))),
+        }
+    }
+}
+
 /// A host-visible buffer that is mapped whenever the device does not use it.
 struct Slot {
     held: Held,
-    mapping: Arc<Mutex<Mapping>>,
+    mapping: Mapping,
     used_by: Option<SubmissionIndex>,
-}
-
-impl Slot {
-    fn map(&self, mode: MapMode) {
-        let mapping = Arc::clone(&self.mapping);
-        let set = move |m| *mapping.lock().unwrap_or_else(PoisonError::into_inner) = m;
-        set(Mapping::Pending);
-        self.held.buffer.map_async(mode, .., move |result| {
-            set(match result {
-                Ok(()) => Mapping::Ready,
-                Err(e) => Mapping::Failed(e.to_string()),
-            });
-        });
-    }
-
-    /// Waits until the slot is mapped.
-    fn wait(&self, shared: &Shared) -> Result<()> {
-        let state = || self.mapping.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // Callbacks run in `poll`: look without waiting first.
-        for round in 0..2 {
-            if state() == Mapping::Pending {
-                let wait = PollType::Wait { submission_index: self.used_by.clone(), timeout: None };
-                let poll = if round == 0 { PollType::Poll } else { wait };
-                shared.poll(poll)?;
-            }
-        }
-        match state() {
-            Mapping::Ready => Ok(()),
-            Mapping::Pending => Err(shared.error("a staging buffer did not become ready")),
-            Mapping::Failed(e) => {
-                Err(shared.error(format!("a staging buffer cannot be mapped: {e}")))
-            }
-        }
-    }
 }
 
 /// Staging slots used in turn: while the device reads one, the host fills the
@@ -128,10 +144,8 @@ impl Staging {
         let slots = slots
             .into_iter()
             .map(|held| {
-                let mapping = Arc::new(Mutex::new(Mapping::Pending));
-                let slot = Slot { held, mapping, used_by: None };
-                slot.map(MapMode::Write);
-                slot
+                let mapping = Mapping::ask(&held.buffer, MapMode::Write, held.buffer.size());
+                Slot { held, mapping, used_by: None }
             })
             .collect();
         Staging { slots, next: 0 }
@@ -157,7 +171,7 @@ impl Staging {
         if used {
             self.next = (at + 1) % self.slots.len();
             let slot = &self.slots[at];
-            slot.wait(shared)?;
+            slot.mapping.wait(shared, slot.used_by.as_ref())?;
             fill(shared, &slot.held.buffer, uploads)?;
             slot.held.buffer.unmap();
             let mut from = 0;
@@ -170,8 +184,10 @@ impl Staging {
         then(&mut encoder);
         let submission = shared.queue.submit([encoder.finish()]);
         if used {
-            self.slots[at].used_by = Some(submission);
-            self.slots[at].map(MapMode::Write);
+            let slot = &mut self.slots[at];
+            slot.used_by = Some(submission);
+            let buffer = &slot.held.buffer;
+            slot.mapping = Mapping::ask(buffer, MapMode::Write, buffer.size());
         }
         shared.check()
     }
@@ -209,18 +225,9 @@ pub fn read(
         let mut encoder = shared.device.create_command_encoder(&Default::default());
         let start = offset_bytes + (n * piece) as u64;
         encoder.copy_buffer_to_buffer(from, start, &readback.buffer, 0, bytes);
-        shared.queue.submit([encoder.finish()]);
-        let failed: Arc<Mutex<Option<String>>> = Arc::default();
-        let record = Arc::clone(&failed);
-        readback.buffer.map_async(MapMode::Read, ..bytes, move |result| {
-            if let Err(e) = result {
-                *record.lock().unwrap_or_else(PoisonError::into_inner) = Some(e.to_string());
-            }
-        });
-        shared.wait()?;
-        if let Some(e) = failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            return Err(shared.error(format!("results cannot be read: {e}")));
-        }
+        let submission = shared.queue.submit([encoder.finish()]);
+        let mapping = Mapping::ask(&readback.buffer, MapMode::Read, bytes);
+        mapping.wait(shared, Some(&submission))?;
         let view = readback.buffer.get_mapped_range(..bytes);
         let view = view.map_err(|e| shared.error(format!("results cannot be read: {e}")))?;
         out.copy_from_slice(&view[..out.len()]);
