@@ -10,7 +10,7 @@ use crate::{Device, DeviceDescription, DeviceKind, Error, Result};
 /// Where a backend that is compiled in cannot list its devices.
 pub fn list() -> Result<Vec<DeviceDescription>> {
     #[cfg(feature = "cpu")]
-    let cpu = vec![plimsoll_cpu::CpuDevice::new()?.description().clone()];
+    let cpu = plimsoll_cpu::list();
     #[cfg(not(feature = "cpu"))]
     let cpu = Vec::new();
     #[cfg(feature = "wgpu")]

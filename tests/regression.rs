@@ -265,3 +265,47 @@ fn plans_of_one_device_run_on_many_threads() {
         });
     }
 }
+
+/// Two states that are updated from each other were called a cycle.
+#[test]
+fn states_may_be_updated_from_each_other() {
+    let mut g = graph();
+    let mut state = |name: &str| {
+        let class = plimsoll::ledger::Class::State;
+        g.leaf(name, TensorType::f32([3]), Leaf::State(Init::Zeros, class)).expect("fine")
+    };
+    let (a, b) = (state("a"), state("b"));
+    let sum = g.map(&[a, b], |i| &i[0] + &i[1]).expect("fine");
+    let difference = g.map(&[a, b], |i| &i[0] - &i[1]).expect("fine");
+    g.assign(a, sum).expect("fine");
+    g.assign(b, difference).expect("fine");
+    let part = program::finish(&g, PartKind::Update, &BTreeSet::new()).expect("can be ordered");
+    let layout = plimsoll::planner::liveness::Layout::new(&[part]).expect("lays out");
+    let device = devices().remove(0);
+    let plan = plimsoll::planner::search::place(layout, device.description()).expect("is placed");
+    let plan = Arc::new(plan);
+    let ledger = plimsoll::ledger::Ledger::new(plan.peak_bytes);
+    let mut executor = device.load(&plan, &ledger).expect("loads");
+    let at = |name: &str| plan.leaves[name].operand.storage;
+    executor.write(at("a"), 0, bytemuck::cast_slice(&[5f32; 3])).expect("writes");
+    executor.write(at("b"), 0, bytemuck::cast_slice(&[2f32; 3])).expect("writes");
+    executor.run(0, &[]).expect("runs");
+    let mut read = |name: &str| {
+        let mut bytes = [0; 12];
+        executor.read(at(name), 0, &mut bytes).expect("reads");
+        bytemuck::pod_read_unaligned::<[f32; 3]>(&bytes)
+    };
+    assert_eq!((read("a"), read("b")), ([7.0; 3], [3.0; 3]));
+}
+
+/// A plan made for one optimizer ran silently with the settings of another.
+#[test]
+fn a_plan_is_loaded_with_its_own_optimizer() {
+    let model = Mlp::new(&[20, 16, 10]).expect("valid");
+    let plan = Arc::new(plan_of(&model, 8).expect("plans"));
+    let ledger = plimsoll::ledger::Ledger::new(plan.peak_bytes);
+    let other = Arc::new(plimsoll::optimizers::Sgd::default());
+    let device = NullDevice::new(1 << 30);
+    let refused = plimsoll::Trainer::load(plan, other, &device, ledger, 0);
+    assert!(matches!(refused, Err(Error::Setting { name: "optimizer", .. })));
+}

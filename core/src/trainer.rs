@@ -61,7 +61,13 @@ impl Trainer {
         ledger: Ledger,
         seed: u64,
     ) -> Result<Trainer> {
-        verify::verify(&plan, ledger.report().budget_bytes)?;
+        let given = format!("{optimizer:?}");
+        if !plan.optimizer.is_empty() && plan.optimizer != given {
+            let message = format!("the plan was made for {}, was given {given}", plan.optimizer);
+            return Err(Error::Setting { name: "optimizer", message });
+        }
+        // Against itself: the ledger holds the line.
+        verify::verify(&plan, plan.peak_bytes)?;
         let executor = device.load(&plan, &ledger)?;
         let mut trainer = Trainer { plan, executor, optimizer, ledger, seed, step: 0 };
         trainer.initialise()?;

@@ -19,6 +19,15 @@ use plimsoll_core::ledger::Ledger;
 use plimsoll_core::plan::Plan;
 use plimsoll_core::{Error, Result};
 
+/// The one device of this backend: the host with all its cores.
+pub fn list() -> Vec<DeviceDescription> {
+    vec![describe(all_cores())]
+}
+
+fn all_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// The host's cores and memory as a device.
 pub struct CpuDevice {
     description: DeviceDescription,
@@ -32,7 +41,7 @@ impl CpuDevice {
     /// # Errors
     /// [`Error::Device`] where threads cannot be started.
     pub fn new() -> Result<CpuDevice> {
-        CpuDevice::with_threads(std::thread::available_parallelism().map_or(1, usize::from))
+        CpuDevice::with_threads(all_cores())
     }
 
     /// This many threads (at least one).

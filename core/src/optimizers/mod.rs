@@ -18,7 +18,10 @@ pub const HYPER: &str = "plimsoll.hyper";
 pub const HYPER_WORDS: usize = 4;
 
 /// A rule that updates weights.
-pub trait Optimizer: Send + Sync {
+///
+/// Its `Debug` text names the rule with all its settings: plans hold it, since
+/// the settings are part of the planned update.
+pub trait Optimizer: std::fmt::Debug + Send + Sync {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
 

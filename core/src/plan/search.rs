@@ -152,6 +152,7 @@ fn build(request: &PlanRequest<'_>, k: usize, device: &DeviceDescription) -> Res
     let layout = Layout::new(&programs)?;
     let mut plan = place(layout, device)?;
     plan.batch = request.batch;
+    plan.optimizer = format!("{:?}", request.optimizer);
     let mut first_item = 0;
     for items in sizes {
         let part = plan.part(PartKind::Micro { items }).expect("one part a size");
@@ -216,6 +217,7 @@ pub fn place(layout: Layout, device: &DeviceDescription) -> Result<Plan> {
         storages,
         pages: placed.pages,
         parts: layout.parts,
+        optimizer: String::new(),
         batch: 0,
         micro_batches: Vec::new(),
         requests: Vec::new(),

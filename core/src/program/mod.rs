@@ -339,13 +339,15 @@ fn lower_views(g: &Graph, kind: PartKind, gradients: &BTreeSet<ValueId>) -> Resu
             outputs: n.outputs.iter().map(as_use).collect(),
         })
         .collect();
+    let sources: BTreeMap<usize, usize> =
+        g.assigns.iter().map(|(leaf, v)| (leaf.0 as usize, root[v.0 as usize])).collect();
     let mut assigned_leaves = BTreeSet::new();
     for (leaf, value) in &g.assigns {
         let (leaf, source) = (leaf.0 as usize, root[value.0 as usize]);
         if !assigned_leaves.insert(leaf) {
             return Err(Error::shape(&values[leaf].name, "is assigned twice in one part"));
         }
-        let target = if writes_directly(&nodes, &values, leaf, source) {
+        let target = if writes_directly(&nodes, &values, &sources, leaf, source) {
             source
         } else {
             // Through a copy of its own, which runs when nobody reads the
@@ -372,6 +374,7 @@ fn lower_views(g: &Graph, kind: PartKind, gradients: &BTreeSet<ValueId>) -> Resu
 fn writes_directly(
     nodes: &[ProgramNode],
     values: &[ProgramValue],
+    sources: &BTreeMap<usize, usize>,
     leaf: usize,
     source: usize,
 ) -> bool {
@@ -379,10 +382,17 @@ fn writes_directly(
         return false;
     }
     let read = |n: &ProgramNode| n.inputs.iter().any(|u| u.value == source);
+    // Two nodes that each read what the other overwrites could not be ordered.
+    let crosses = |n: &ProgramNode| {
+        n.inputs.iter().filter(|u| u.value != leaf).any(|u| {
+            let other = sources.get(&u.value);
+            other.is_some_and(|source| n.outputs.iter().all(|o| o.value != *source))
+        })
+    };
     let Some(node) = nodes.iter().find(|n| n.outputs.iter().any(|u| u.value == source)) else {
         return false;
     };
-    !nodes.iter().any(read) && reads_in_place(node, leaf, source)
+    !nodes.iter().any(read) && !crosses(node) && reads_in_place(node, leaf, source)
 }
 
 /// Whether `node` may write `source` over `leaf` although it reads it.
