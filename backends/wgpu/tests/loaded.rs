@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Instant;
 
 use plimsoll_core::backend::{Device, Executor};
 use plimsoll_core::dtype::DType;
@@ -327,44 +326,5 @@ fn the_tuner_keeps_its_choices() {
 fn child_loads_layers() {
     for device in devices() {
         load(&*device, &layers(&*device));
-    }
-}
-
-/// Run with `--ignored --nocapture`.
-#[test]
-#[ignore = "takes long and asserts nothing"]
-fn launch_cost() {
-    for device in devices() {
-        let count = 200;
-        let plan = plan(&*device, |g| {
-            let x = g.input("x", &[1], DType::F32)?;
-            for i in 0..count {
-                let state = Leaf::State(Init::Zeros, Class::State);
-                let sum = g.leaf(&format!("sum.{i}"), TensorType::f32([1]), state)?;
-                let new = g.map(&[sum, x], |v| &v[0] + &v[1])?;
-                g.assign(sum, new)?;
-            }
-            Ok(())
-        });
-        let mut executor = load(&*device, &plan);
-        let x = storage(&plan, "x");
-        let mut run = |times: u32| {
-            let start = Instant::now();
-            let one = bytemuck::bytes_of(&1f32);
-            (0..times).for_each(|_| executor.run(0, &[(x, one)]).expect("runs"));
-            let encoded = start.elapsed() / times;
-            executor.synchronize().expect("all went well");
-            (encoded, start.elapsed() / times)
-        };
-        run(2);
-        // Two slots: two runs are encoded without a wait.
-        let (encoded, _) = run(2);
-        let (_, whole) = run(50);
-        println!(
-            "{}: {:.1?} to encode and submit a launch, {:.1?} until it is done",
-            device.description().name,
-            encoded / count,
-            whole / count
-        );
     }
 }

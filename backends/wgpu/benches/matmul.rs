@@ -1,6 +1,7 @@
-//! Speed of the matmul kernels and cost of a launch. Run with
-//! `cargo test --release -p plimsoll-wgpu --test speed -- --ignored --nocapture`.
+//! Speed of the matmul kernels: `cargo bench -p plimsoll-wgpu --bench matmul`.
+#![allow(missing_docs)]
 
+#[path = "../tests/support/mod.rs"]
 mod support;
 
 use std::time::Instant;
@@ -42,9 +43,7 @@ fn processor_seconds() -> f64 {
     (ticks(11) + ticks(12)) / 100.0
 }
 
-#[test]
-#[ignore = "takes long and asserts nothing"]
-fn matmul() {
+fn main() {
     let shapes = [
         ([256, 784, 512], false, false),
         ([256, 784, 512], false, true),
