@@ -7,7 +7,7 @@ use super::execute::execute;
 use super::{Outcome, Test, bound, judge, normalised_error, worst};
 use crate::graph::{Graph, Leaf, Mode};
 use crate::ops::cases::{Case, cases};
-use crate::ops::{Emit, Op, Tensor64, TensorType, ValueId};
+use crate::ops::{Emit, Tensor64, TensorType, ValueId};
 use crate::philox::{Stream, name_stream};
 use crate::{DType, Device, Result, autodiff};
 
@@ -66,9 +66,7 @@ fn weights(case: &Case, outputs: &[TensorType]) -> Vec<Option<Tensor64>> {
         .iter()
         .enumerate()
         .map(|(j, t)| {
-            // Of cross-entropy, only the loss is differentiated.
-            let constant = matches!(case.op, Op::CrossEntropy(_)) && j > 0;
-            if t.dtype != DType::F32 || constant {
+            if t.dtype != DType::F32 || !case.op.differentiable(j) {
                 return None;
             }
             let mut s = Stream::new(1000 + j as u64, name_stream(&case.name));

@@ -88,6 +88,10 @@ impl Operation for CrossEntropy {
         Ok(vec![Some(cx.emit(op, &[inputs[0], inputs[1], outputs[2], g])?[0]), None])
     }
 
+    fn differentiable(&self, j: usize) -> bool {
+        j == 0
+    }
+
     fn cost(&self, inputs: &[TensorType], outputs: &[TensorType]) -> Cost {
         Cost {
             flops: inputs[0].numel() as u64 * 12,

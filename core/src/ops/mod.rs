@@ -144,6 +144,11 @@ pub trait Operation {
     ) -> Result<Vec<Option<ValueId>>> {
         Err(Error::shape(self.name(), "has no second derivative"))
     }
+    /// Whether gradients flow through output `j`; others are by-products (a
+    /// weight, an index, a sum kept for the backward pass).
+    fn differentiable(&self, _j: usize) -> bool {
+        true
+    }
     /// Arithmetic and traffic.
     fn cost(&self, inputs: &[TensorType], outputs: &[TensorType]) -> Cost {
         let bytes = inputs.iter().chain(outputs).map(TensorType::bytes).sum();

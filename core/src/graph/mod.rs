@@ -3,18 +3,21 @@
 //! A model is traced into a graph once for each size of micro-batch; tracing
 //! is cheap. Names are scoped (`fc1.weight`) and become safetensors keys.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod copies;
+mod lookups;
+mod losses;
+mod maps;
+mod products;
+mod reductions;
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::expression::{E, Expression, Scalar};
 use crate::ledger::Class;
-use crate::ops::{
-    Concat, CrossEntropy, Embedding, Emit, Map, Matmul, Op, Pad, Permute, ReduceKind, Reshape,
-    Slice, TensorType, ValueId, reduce,
-};
+use crate::ops::{Emit, Op, TensorType, ValueId};
 use crate::philox::{Stream, name_stream};
 use crate::shape;
 
@@ -259,147 +262,6 @@ impl Graph {
     fn push_value(&mut self, name: String, tensor: TensorType, source: Source) -> ValueId {
         self.values.push(Value { name, tensor, source });
         ValueId(self.values.len() as u32 - 1)
-    }
-
-    /// An elementwise expression over `inputs`; `f` gets the handles of the
-    /// inputs and gives one output.
-    pub fn map(&mut self, inputs: &[ValueId], f: impl FnOnce(&[E]) -> E) -> Result<ValueId> {
-        Ok(self.map_many(inputs, |x| vec![f(x)])?[0])
-    }
-
-    /// [`Graph::map`] with any number of outputs.
-    pub fn map_many(
-        &mut self,
-        inputs: &[ValueId],
-        f: impl FnOnce(&[E]) -> Vec<E>,
-    ) -> Result<Vec<ValueId>> {
-        let handles: Vec<E> = (0..inputs.len()).map(E::input).collect();
-        let types: Vec<TensorType> = inputs.iter().map(|i| self.tensor_type(*i)).collect();
-        let dtypes = types.iter().map(|t| t.dtype).collect();
-        let map = Map::over(Expression::new(dtypes, &f(&handles)), &types)?;
-        self.emit(Op::Map(map), inputs)
-    }
-
-    /// Σ over axes, which vanish.
-    pub fn sum(&mut self, x: ValueId, axes: &[usize]) -> Result<ValueId> {
-        reduce::emit(self, ReduceKind::Sum, x, axes)
-    }
-
-    /// Largest element over axes, which vanish.
-    pub fn max(&mut self, x: ValueId, axes: &[usize]) -> Result<ValueId> {
-        reduce::emit(self, ReduceKind::Max, x, axes)
-    }
-
-    /// Mean over axes, which vanish.
-    pub fn mean(&mut self, x: ValueId, axes: &[usize]) -> Result<ValueId> {
-        let distinct: BTreeSet<usize> = axes.iter().copied().collect();
-        let count: usize = distinct.iter().filter_map(|a| self.shape(x).get(*a)).product();
-        let sum = self.sum(x, axes)?;
-        self.map(&[sum], |x| &x[0] * (1.0 / count as f32))
-    }
-
-    /// Matrix product; a transposed operand is stored with its last two
-    /// dimensions exchanged. A matrix on the right serves all of A's batch.
-    pub fn matmul(
-        &mut self,
-        a: ValueId,
-        b: ValueId,
-        transpose_a: bool,
-        transpose_b: bool,
-    ) -> Result<ValueId> {
-        let op = Op::Matmul(Matmul::new(transpose_a, transpose_b));
-        let (sa, rank_b) = (self.shape(a).to_vec(), self.shape(b).len());
-        if rank_b == 2 && sa.len() > 2 && !transpose_a {
-            let (rows, k) = (shape::numel(&sa[..sa.len() - 1]), sa[sa.len() - 1]);
-            let flat = self.reshape(a, &[rows, k])?;
-            let y = self.emit(op, &[flat, b])?[0];
-            let mut out = sa[..sa.len() - 1].to_vec();
-            out.push(self.shape(y)[1]);
-            return self.reshape(y, &out);
-        }
-        Ok(self.emit(op, &[a, b])?[0])
-    }
-
-    /// The same elements under another shape.
-    pub fn reshape(&mut self, x: ValueId, shape: &[usize]) -> Result<ValueId> {
-        Ok(self.emit(Op::Reshape(Reshape { shape: shape.to_vec() }), &[x])?[0])
-    }
-
-    /// Reorders dimensions.
-    pub fn permute(&mut self, x: ValueId, order: &[usize]) -> Result<ValueId> {
-        Ok(self.emit(Op::Permute(Permute { order: order.to_vec() }), &[x])?[0])
-    }
-
-    /// A box of a tensor.
-    pub fn slice(&mut self, x: ValueId, starts: &[usize], ends: &[usize]) -> Result<ValueId> {
-        let op = Slice { starts: starts.to_vec(), ends: ends.to_vec() };
-        Ok(self.emit(Op::Slice(op), &[x])?[0])
-    }
-
-    /// Zeros around a tensor.
-    pub fn pad(&mut self, x: ValueId, before: &[usize], after: &[usize]) -> Result<ValueId> {
-        let op = Pad { before: before.to_vec(), after: after.to_vec() };
-        Ok(self.emit(Op::Pad(op), &[x])?[0])
-    }
-
-    /// Tensors one after another along an axis.
-    pub fn concat(&mut self, xs: &[ValueId], axis: usize) -> Result<ValueId> {
-        Ok(self.emit(Op::Concat(Concat { axis }), xs)?[0])
-    }
-
-    /// Rows of a table by i32 index.
-    pub fn embedding(&mut self, table: ValueId, indices: ValueId) -> Result<ValueId> {
-        Ok(self.emit(Op::Embedding(Embedding), &[table, indices])?[0])
-    }
-
-    /// Cross-entropy of logits [rows, classes] with i32 labels `[rows]`.
-    pub fn cross_entropy(
-        &mut self,
-        logits: ValueId,
-        labels: ValueId,
-        op: CrossEntropy,
-    ) -> Result<Loss> {
-        let out = self.emit(Op::CrossEntropy(op), &[logits, labels])?;
-        Ok(Loss { per_item: out[0], weight: out[1], correct: Some(out[3]) })
-    }
-
-    /// max(x, 0).
-    pub fn relu(&mut self, x: ValueId) -> Result<ValueId> {
-        self.map(&[x], |x| x[0].max(0.0))
-    }
-
-    /// Dropout with drop probability `p`; `batch` is the number of items of
-    /// the micro-batch, along which `x` varies first. The mask depends on the
-    /// element's place in the whole batch, not on the micro-batch.
-    pub fn dropout(&mut self, x: ValueId, p: f32, batch: usize) -> Result<ValueId> {
-        if !(0.0..1.0).contains(&p) {
-            let message = format!("{p} is outside [0, 1)");
-            return Err(Error::Setting { name: "dropout", message });
-        }
-        if self.mode == Mode::Evaluate || p == 0.0 {
-            return Ok(x);
-        }
-        let numel = self.value(x).tensor.numel();
-        if batch == 0
-            || !numel.is_multiple_of(batch)
-            || self.shape(x).first().is_none_or(|d| d % batch != 0)
-        {
-            let message =
-                format!("shape {:?} does not begin with a batch of {batch}", self.shape(x));
-            return Err(Error::shape(self.scoped_name("dropout"), message));
-        }
-        let rng = self.leaf(RNG, TensorType::new([RNG_WORDS], DType::U32), Leaf::Input)?;
-        let stream = self.streams;
-        self.streams += 1;
-        self.map(&[x, rng], |i| {
-            let drop = E::random(1, stream, numel / batch).unit().less(p);
-            drop.select(0.0, &i[0] * (1.0 / (1.0 - p)))
-        })
-    }
-
-    /// A u8, i32 or u32 tensor as f32.
-    pub fn to_f32(&mut self, x: ValueId) -> Result<ValueId> {
-        self.map(&[x], |x| x[0].cast(Scalar::F32))
     }
 }
 
