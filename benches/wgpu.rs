@@ -76,7 +76,7 @@ fn many(device: &dyn Device) -> Arc<plimsoll::Plan> {
     let leaf = g.leaf("out", TensorType::f32([2, 2]), state).expect("fine");
     g.assign(leaf, x).expect("fine");
     let part = finish(&g, PartKind::Micro { items: 1 }, &BTreeSet::new()).expect("finishes");
-    let layout = Layout::new(&[part]).expect("lays out");
+    let layout = Layout::new(&[part], &device.description().capabilities).expect("lays out");
     Arc::new(search::place(layout, device.description()).expect("is placed"))
 }
 

@@ -280,7 +280,11 @@ fn states_may_be_updated_from_each_other() {
     g.assign(a, sum).expect("fine");
     g.assign(b, difference).expect("fine");
     let part = program::finish(&g, PartKind::Update, &BTreeSet::new()).expect("can be ordered");
-    let layout = plimsoll::planner::liveness::Layout::new(&[part]).expect("lays out");
+    let layout = plimsoll::planner::liveness::Layout::new(
+        &[part],
+        &plimsoll::launch::Capabilities::PORTABLE,
+    )
+    .expect("lays out");
     let device = devices().remove(0);
     let plan = plimsoll::planner::search::place(layout, device.description()).expect("is placed");
     let plan = Arc::new(plan);

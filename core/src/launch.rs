@@ -112,6 +112,9 @@ pub struct Capabilities {
     pub max_bindings: usize,
     /// Smallest and largest subgroup size, where subgroup operations exist.
     pub subgroup_sizes: Option<(u32, u32)>,
+    /// Host threads that run the ops; `None` on a GPU. They set how much
+    /// scratch memory is used at once, never how sums are cut up.
+    pub threads: Option<u32>,
 }
 
 impl Capabilities {
@@ -122,6 +125,7 @@ impl Capabilities {
         workgroup_bytes: 16 << 10,
         max_bindings: 8,
         subgroup_sizes: None,
+        threads: None,
     };
 
     /// Folds `groups` workgroups into two dimensions. The kernel's linear

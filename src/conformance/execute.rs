@@ -37,7 +37,10 @@ pub fn execute(
         names.push((name, tensor));
     }
     let program = finish(&g, PartKind::Micro { items: 1 }, &BTreeSet::new())?;
-    let plan = Arc::new(search::place(Layout::new(&[program])?, device.description())?);
+    let plan = Arc::new(search::place(
+        Layout::new(&[program], &device.description().capabilities)?,
+        device.description(),
+    )?);
     verify::verify(&plan, plan.peak_bytes)?;
     let ledger = Ledger::new(plan.peak_bytes);
     let mut executor = device.load(&plan, &ledger)?;

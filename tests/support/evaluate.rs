@@ -108,7 +108,8 @@ pub fn evaluate(
     let part = program::finish(&g, PartKind::Micro { items: 1 }, &BTreeSet::new())?;
     // An upstream gradient that nothing reads is not uploaded; handing it in
     // all the same does no harm.
-    let mut plan = place(Layout::new(&[part])?, device.description())?;
+    let mut plan =
+        place(Layout::new(&[part], &device.description().capabilities)?, device.description())?;
     plan.batch = 1;
     plan.micro_batches = vec![MicroBatch { part: 0, first_item: 0, items: 1 }];
     verify(&plan, plan.peak_bytes)?;

@@ -78,7 +78,7 @@ fn describe(threads: usize) -> DeviceDescription {
         memory_total_bytes: known(system.total_memory()),
         memory_free_bytes: known(system.available_memory()),
         features: Vec::new(),
-        capabilities: Capabilities::PORTABLE,
+        capabilities: Capabilities { threads: Some(threads as u32), ..Capabilities::PORTABLE },
         // One allocation may take any size.
         page_bytes: 1 << 46,
         alignment_bytes: arena::ALIGNMENT as u64,

@@ -89,6 +89,7 @@ pub fn describe(index: usize, adapter: &Adapter) -> DeviceDescription {
             max_invocations: limits.max_compute_invocations_per_workgroup,
             workgroup_bytes: limits.max_compute_workgroup_storage_size,
             max_bindings: limits.max_storage_buffers_per_shader_stage as usize,
+            threads: None,
             subgroup_sizes: subgroups.then_some((info.subgroup_min_size, info.subgroup_max_size)),
         },
         page_bytes: page.min(LARGEST_PAGE_BYTES) / alignment * alignment,

@@ -29,7 +29,7 @@ fn plan(device: &dyn Device, build: impl FnOnce(&mut Graph) -> Result<()>) -> Ar
     let mut g = Graph::new(Mode::Train);
     build(&mut g).expect("the graph is sound");
     let program = finish(&g, PartKind::Micro { items: 1 }, &BTreeSet::new()).expect("finishes");
-    let layout = Layout::new(&[program]).expect("lays out");
+    let layout = Layout::new(&[program], &device.description().capabilities).expect("lays out");
     let plan = place(layout, device.description()).expect("is placed");
     verify(&plan, plan.peak_bytes).expect("is sound");
     Arc::new(plan)

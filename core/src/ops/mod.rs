@@ -154,8 +154,9 @@ pub trait Operation {
         let bytes = inputs.iter().chain(outputs).map(TensorType::bytes).sum();
         Cost { flops: outputs.iter().map(|t| t.numel() as u64).sum(), bytes }
     }
-    /// Scratch memory needed while the op runs on a GPU.
-    fn workspace_bytes(&self, _inputs: &[TensorType]) -> u64 {
+    /// Scratch memory needed while the op runs on a device of these
+    /// capabilities.
+    fn workspace_bytes(&self, _inputs: &[TensorType], _capabilities: &Capabilities) -> u64 {
         0
     }
     /// Whether output `j` may take the storage of input `k` (of equal size)

@@ -15,7 +15,7 @@ use super::{
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expression::{E, Expression, Scalar};
-use crate::launch::Launch;
+use crate::launch::{Capabilities, Launch};
 use crate::shape;
 
 /// Invocations of a reduction's workgroup.
@@ -184,7 +184,7 @@ impl Operation for Reduce {
         }
     }
 
-    fn workspace_bytes(&self, _inputs: &[TensorType]) -> u64 {
+    fn workspace_bytes(&self, _inputs: &[TensorType], _capabilities: &Capabilities) -> u64 {
         let [outer, _, inner] = self.extents();
         match self.chunks() {
             1 => 0,

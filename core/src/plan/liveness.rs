@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::{Part, PartKind, PlannedLeaf, PlannedNode};
 use crate::error::{Error, Result};
 use crate::graph::{Init, Leaf};
-use crate::launch::StorageId;
+use crate::launch::{Capabilities, StorageId};
 use crate::ledger::Class;
 use crate::ops::Operand;
 use crate::program::{PartProgram, ProgramNode, Use};
@@ -44,17 +44,19 @@ pub struct Layout {
     pub moments: usize,
     /// For each moment, part and node (`None`: the part's upload).
     pub at: Vec<(usize, Option<usize>)>,
+    capabilities: Capabilities,
 }
 
 impl Layout {
-    /// Joins and places on the timeline.
-    pub fn new(programs: &[PartProgram]) -> Result<Layout> {
+    /// Joins and places on the timeline, for a device of these capabilities.
+    pub fn new(programs: &[PartProgram], capabilities: &Capabilities) -> Result<Layout> {
         let mut layout = Layout {
             drafts: Vec::new(),
             parts: Vec::new(),
             leaves: BTreeMap::new(),
             moments: 0,
             at: Vec::new(),
+            capabilities: capabilities.clone(),
         };
         let mut accumulators: BTreeMap<String, StorageId> = BTreeMap::new();
         for (p, program) in programs.iter().enumerate() {
@@ -172,7 +174,7 @@ impl Layout {
                     },
                 });
             }
-            let bytes = node.op.workspace_bytes(&node.input_types());
+            let bytes = node.op.workspace_bytes(&node.input_types(), &self.capabilities);
             let workspace = (bytes > 0).then(|| {
                 let name = format!("{}.workspace", node.label);
                 self.draft(&name, Class::Workspace, bytes.next_multiple_of(4), false, now)

@@ -149,7 +149,7 @@ fn build(request: &PlanRequest<'_>, k: usize, device: &DeviceDescription) -> Res
         }
     }
     let programs = program::build(request.model, request.optimizer, &distinct, k > 1, &evaluate)?;
-    let layout = Layout::new(&programs)?;
+    let layout = Layout::new(&programs, &device.capabilities)?;
     let mut plan = place(layout, device)?;
     plan.batch = request.batch;
     plan.optimizer = format!("{:?}", request.optimizer);

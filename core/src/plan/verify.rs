@@ -117,7 +117,8 @@ fn sizes(plan: &Plan, budget_bytes: u64) -> Result<()> {
         if super::lower(device, node, None).iter().any(|l| l.parameters.len() > PARAMETER_WORDS) {
             return fault(format!("{} has too many parameters", node.label));
         }
-        let needed = node.op.workspace_bytes(&super::types(&node.inputs));
+        let needed =
+            node.op.workspace_bytes(&super::types(&node.inputs), &plan.device.capabilities);
         let given = node.workspace.and_then(|w| plan.storages.get(w)).map_or(0, |s| s.bytes);
         if given < needed {
             return fault(format!("{} needs {needed} bytes of workspace", node.label));

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use super::{PartProgram, writers};
 use crate::error::{Error, Result};
 use crate::graph::Phase;
+use crate::launch::Capabilities;
 
 /// Sorts the part's nodes.
 pub fn order(part: &mut PartProgram) -> Result<()> {
@@ -134,7 +135,8 @@ fn peak_bytes(part: &PartProgram, order: &[usize]) -> i64 {
             .filter(|u| transient(part, u.value))
             .map(|u| part.values[u.value].bytes as i64)
             .sum();
-        let workspace = node.op.workspace_bytes(&node.input_types()) as i64;
+        let workspace =
+            node.op.workspace_bytes(&node.input_types(), &Capabilities::PORTABLE) as i64;
         peak = peak.max(live + made + workspace);
         live += growth(part, &uses, n);
         node.inputs.iter().for_each(|u| uses[u.value] -= 1);

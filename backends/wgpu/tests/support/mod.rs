@@ -204,12 +204,13 @@ pub fn execute(gpu: &Gpu, op: &Op, inputs: &[Tensor64], setting: &Setting) -> Ve
     let ins: Vec<Operand> = types.iter().enumerate().map(|(k, t)| place(Some(k), t)).collect();
     let first = |j: usize| if j == 0 { setting.in_place } else { None };
     let outs: Vec<Operand> = outputs.iter().enumerate().map(|(j, t)| place(first(j), t)).collect();
-    let workspace = match op.workspace_bytes(&types) {
+    let capabilities = Capabilities { max_groups: setting.max_groups, ..gpu.capabilities.clone() };
+    let workspace = match op.workspace_bytes(&types, &capabilities) {
         0 => None,
         bytes => Some(place(None, &TensorType::new([bytes as usize / 4], DType::U32)).storage),
     };
     let launches = op.lower(&LowerContext {
-        capabilities: &Capabilities { max_groups: setting.max_groups, ..gpu.capabilities.clone() },
+        capabilities: &capabilities,
         inputs: &ins,
         outputs: &outs,
         workspace,
