@@ -69,16 +69,17 @@ fn planning(c: &mut Criterion) {
     let model = Mlp::new(&Mlp::FASHION_MNIST).expect("valid");
     let device = NullDevice::new(1 << 40);
     let description = plimsoll::Device::description(&device);
-    let optimizer = adamw();
+    let recipe = adamw();
     c.bench_function("plan mlp", |b| {
         b.iter(|| {
             let request = PlanRequest {
                 model: &model,
-                optimizer: &*optimizer,
+                recipe: &recipe,
                 batch: BATCH,
                 evaluate_items: Some(10_000),
                 budget_bytes: AMPLE,
                 micro_batches: None,
+                split_batch_statistics: false,
             };
             plan(&request, description).expect("plans")
         });

@@ -4,23 +4,15 @@
 //! on the CPU.
 //!
 //! ```
-//! use std::sync::Arc;
 //! use plimsoll::{Batch, PlanRequest, Trainer, devices, models::Mlp};
-//! use plimsoll::optimizers::Adam;
+//! use plimsoll::optimizers::{Adam, Recipe};
 //!
 //! # fn main() -> plimsoll::Result<()> {
 //! let model = Mlp::new(&[4, 8, 2])?;
-//! let optimizer = Arc::new(Adam::adamw());
+//! let recipe = Recipe::from(Adam::adamw());
 //! let device = devices::open("cpu")?;
-//! let request = PlanRequest {
-//!     model: &model,
-//!     optimizer: &*optimizer,
-//!     batch: 3,
-//!     evaluate_items: None,
-//!     budget_bytes: 64 << 10,
-//!     micro_batches: None,
-//! };
-//! let mut trainer = Trainer::new(&request, optimizer.clone(), &*device, 0)?;
+//! let request = PlanRequest::new(&model, &recipe, 3, 64 << 10);
+//! let mut trainer = Trainer::new(&request, &*device, 0)?;
 //! let images: [u8; 12] = [0, 9, 0, 9, 9, 0, 9, 0, 0, 9, 0, 9];
 //! let labels: [i32; 3] = [1, 0, 1];
 //! let batch = Batch::from([("images", &images[..]), ("labels", bytemuck::cast_slice(&labels))]);

@@ -8,7 +8,7 @@ use plimsoll::data::TrainTest;
 use plimsoll::graph::Mode;
 use plimsoll::ledger::Ledger;
 use plimsoll::models::Mlp;
-use plimsoll::optimizers::Optimizer;
+use plimsoll::optimizers::Recipe;
 use plimsoll::{
     Batch, DType, Device, Error, Graph, Model, NullDevice, Plan, PlanRequest, Trainer, plan,
 };
@@ -23,22 +23,23 @@ const RATE: f32 = 1e-3;
 /// What the tests of this file plan, but for the budget.
 struct Setup {
     model: Mlp,
-    optimizer: Arc<dyn Optimizer>,
+    recipe: Recipe,
 }
 
 impl Setup {
     fn new() -> Setup {
-        Setup { model: small_mlp(), optimizer: adamw() }
+        Setup { model: small_mlp(), recipe: adamw() }
     }
 
     fn request(&self, budget_bytes: u64) -> PlanRequest<'_> {
         PlanRequest {
             model: &self.model,
-            optimizer: &*self.optimizer,
+            recipe: &self.recipe,
             batch: BATCH,
             evaluate_items: Some(EVALUATE),
             budget_bytes,
             micro_batches: None,
+            split_batch_statistics: false,
         }
     }
 
@@ -47,7 +48,7 @@ impl Setup {
     }
 
     fn load(&self, plan: Plan, device: &dyn Device, ledger: &Ledger) -> plimsoll::Result<Trainer> {
-        Trainer::load(Arc::new(plan), Arc::clone(&self.optimizer), device, ledger.clone(), 7)
+        Trainer::load(Arc::new(plan), self.recipe.clone(), device, ledger.clone(), 7)
     }
 
     fn minimum_bytes(&self, device: &dyn Device) -> u64 {

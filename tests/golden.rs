@@ -3,12 +3,10 @@
 
 mod support;
 
-use std::sync::Arc;
-
 use plimsoll::expression::E;
-use plimsoll::graph::{Loss, Model};
+use plimsoll::graph::{Affine, Loss, Model, Running};
 use plimsoll::ops::{CrossEntropy, ValueId};
-use plimsoll::optimizers::{Adam, Optimizer, Sgd};
+use plimsoll::optimizers::{Adam, Recipe, Sgd};
 use plimsoll::{Batch, DType, Device, Graph, Init, Result};
 use support::error::{bound, check, functions};
 use support::evaluate::{Given, Tensor, evaluate, gradients_by_step};
@@ -27,7 +25,8 @@ macro_rules! golden {
         }
     };
 }
-golden!(map reduce matmul permute slice pad concat embedding cross_entropy optimizers mlp);
+golden!(map reduce matmul permute slice pad concat embedding cross_entropy losses norms clipping
+    optimizers mlp);
 
 fn run(name: &str, test: fn(&dyn Device, Case<'_>)) {
     let file = File::open(name);
@@ -83,13 +82,10 @@ mod cases {
 
     pub fn map(device: &dyn Device, case: Case<'_>) {
         let name = case.text("function");
-        let sigmoid = |x: &E| 1.0 / ((-x.clone()).exp() + 1.0);
         let f = |x: &[E]| match name {
             "exp" => x[0].exp(),
             "relu" => x[0].max(0.0),
-            "leaky_relu" => {
-                E::constant(0.0).less(&x[0]).select(&x[0], &x[0] * case.number("slope") as f32)
-            }
+            "leaky_relu" => x[0].leaky_relu(case.number("slope") as f32),
             "abs" => x[0].abs(),
             "sin" => x[0].sin(),
             "cos" => x[0].cos(),
@@ -98,14 +94,11 @@ mod cases {
             "rsqrt" => x[0].rsqrt(),
             "tanh" => x[0].tanh(),
             "erf" => x[0].erf(),
-            "sigmoid" => sigmoid(&x[0]),
-            "gelu_tanh" => {
-                let cubic = &x[0] * &x[0] * &x[0] * 0.044_715 + &x[0];
-                &x[0] * 0.5 * ((cubic * 0.797_884_6).tanh() + 1.0)
-            }
-            "gelu_erf" => &x[0] * 0.5 * ((&x[0] * std::f32::consts::FRAC_1_SQRT_2).erf() + 1.0),
-            "silu" => &x[0] * sigmoid(&x[0]),
-            "softplus" => x[0].max(0.0) + ((-x[0].abs()).exp() + 1.0).log(),
+            "sigmoid" => x[0].sigmoid(),
+            "gelu_tanh" => x[0].gelu_tanh(),
+            "gelu_erf" => x[0].gelu(),
+            "silu" => x[0].silu(),
+            "softplus" => x[0].softplus(),
             "add" => &x[0] + &x[1],
             "sub" => &x[0] - &x[1],
             "mul" => &x[0] * &x[1],
@@ -226,27 +219,130 @@ mod cases {
         check(&format!("{label}, step"), &gradients["logits"], &expected, close + bound(2));
     }
 
+    pub fn losses(device: &dyn Device, case: Case<'_>) {
+        // Means over an item's elements or sums over its classes.
+        let terms: usize = case.get("in.x").shape[1..].iter().product();
+        let close = bound(terms) + functions(FUNCTION_ULPS);
+        let loss = case.text("loss");
+        let (inputs, upstream) = (case.inputs(), case.floats("grad_out.y"));
+        let result = evaluate(device, &inputs, Given::Inputs, &[&upstream], |g, x| {
+            let loss = match loss {
+                "mean_squared_error" => g.mean_squared_error(x[0], x[1])?,
+                "binary_cross_entropy" => g.binary_cross_entropy_with_logits(x[0], x[1])?,
+                "dice" => g.dice_loss(x[0], x[1], 1.0)?,
+                "soft_cross_entropy" => g.soft_cross_entropy(x[0], x[1])?,
+                other => panic!("no test for the loss {other}"),
+            };
+            Ok(vec![loss.per_item, loss.weight])
+        });
+        let label = case.label(&device.description().name);
+        let result = result.unwrap_or_else(|e| panic!("{label}: {e}"));
+        check(&label, &result.outputs[0], &case.floats("out.y"), close);
+        assert!(result.outputs[1].iter().all(|w| *w == 1.0), "{label}: weights");
+        for (input, gradient) in inputs.iter().zip(&result.gradients) {
+            let label = format!("{label}, gradient of {}", input.name);
+            let gradient = gradient.as_ref().unwrap_or_else(|| panic!("{label}: there is none"));
+            check(&label, gradient, &case.floats(&format!("grad.{}", input.name)), close);
+        }
+    }
+
+    pub fn norms(device: &dyn Device, case: Case<'_>) {
+        let (kind, groups) = (case.text("kind").to_string(), case.number("groups") as usize);
+        let shape = case.get("in.x").shape.clone();
+        // Moments sum up at most all elements, and so do the gradients of the
+        // scale; each of those sums feeds one more.
+        let close = 2.0 * bound(shape.iter().product()) + functions(FUNCTION_ULPS);
+        // Inputs come in order of their names: bias, weight, x.
+        let norm = |g: &mut Graph, x: &[ValueId]| -> Result<ValueId> {
+            let affine = Affine { weight: Some(x[1]), bias: Some(x[0]) };
+            match kind.as_str() {
+                "layer_norm" => g.layer_norm(x[2], affine, 1e-5),
+                "rms_norm" => g.rms_norm(x[2], affine, 1e-5),
+                "group_norm" => g.group_norm(x[2], groups, affine, 1e-5),
+                "batch_norm" => {
+                    let channels = g.shape(x[2])[1];
+                    let running = Running {
+                        mean: g.state("running_mean", &[channels], Init::Zeros)?,
+                        variance: g.state("running_var", &[channels], Init::Constant(1.0))?,
+                        momentum: 0.1,
+                    };
+                    g.batch_norm(x[2], affine, running, 1e-5)
+                }
+                other => panic!("no test for {other}"),
+            }
+        };
+        check_simple(device, case, close, close, norm);
+        if kind != "batch_norm" {
+            return;
+        }
+        let label = case.label(&device.description().name);
+        let model = NormModel { case };
+        let mut trainer = trainer(&model, &plain_sgd(), device, shape[0], None).expect("plans");
+        let batch = Batch::from([("x", case.get("in.x").bytes())]);
+        trainer.train_step(&batch, 0.0).expect("a step runs");
+        let mut running: Vec<Tensor> = Vec::new();
+        for name in ["running_mean", "running_var"] {
+            let got = trainer.read_f32(name).expect("is a state");
+            check(&format!("{label}, {name}"), &got, &case.floats(&format!("out.{name}")), close);
+            let words = got.into_iter().map(f32::to_bits).collect();
+            running.push(Tensor { name: name.into(), words, ..case.get("in.bias").clone() });
+        }
+        running.splice(0..0, case.inputs());
+        let result = evaluate(device, &running, Given::Inputs, &[], |g, x| {
+            g.mode = plimsoll::Mode::Evaluate;
+            let affine = Affine { weight: Some(x[1]), bias: Some(x[0]) };
+            let running = Running { mean: x[3], variance: x[4], momentum: 0.1 };
+            Ok(vec![g.batch_norm(x[2], affine, running, 1e-5)?])
+        });
+        let result = result.unwrap_or_else(|e| panic!("{label}: {e}"));
+        check(&label, &result.outputs[0], &case.floats("out.evaluated"), close);
+    }
+
+    pub fn clipping(device: &dyn Device, case: Case<'_>) {
+        let label = case.label(&device.description().name);
+        let recipe = plain_sgd().clip_norm(case.number("norm") as f32);
+        let model = InnerProducts(case.inputs());
+        let elements: usize = model.0.iter().map(|t| t.words.len()).sum();
+        for k in [1, 2] {
+            // Two items with the same gradient: their mean is that gradient.
+            let mut trainer = trainer(&model, &recipe, device, k, Some(k)).expect("plans");
+            let names: Vec<String> = model.0.iter().map(|t| format!("grad.{}", t.name)).collect();
+            let bytes: Vec<Vec<u8>> =
+                names.iter().map(|n| case.get(&format!("{n}.0")).bytes().repeat(k)).collect();
+            let batch = names.iter().zip(&bytes).map(|(n, b)| (n.as_str(), b.as_slice()));
+            trainer.train_step(&batch.collect(), case.number("lr") as f32).expect("a step runs");
+            for t in &model.0 {
+                let label = format!("{label}, {} of {k} micro-batches", t.name);
+                let got = trainer.read_f32(&t.name).expect("a weight is read");
+                let expected = case.floats(&format!("out.{}.0", t.name));
+                check(&label, &got, &expected, functions(FUNCTION_ULPS) + bound(elements));
+            }
+        }
+    }
+
     pub fn optimizers(device: &dyn Device, case: Case<'_>) {
         let label = case.label(&device.description().name);
         let number = |key: &str| case.number(key) as f32;
         let name = case.text("optimizer");
-        let optimizer: Arc<dyn Optimizer> = match name {
-            "sgd" => Arc::new(Sgd {
+        let recipe: Recipe = match name {
+            "sgd" => Sgd {
                 momentum: number("momentum"),
                 nesterov: case.flag("nesterov"),
                 weight_decay: number("weight_decay"),
-            }),
-            "adam" | "adamw" => Arc::new(Adam {
+            }
+            .into(),
+            "adam" | "adamw" => Adam {
                 beta1: number("beta1"),
                 beta2: number("beta2"),
                 epsilon: number("epsilon"),
                 weight_decay: number("weight_decay"),
                 decoupled: name == "adamw",
-            }),
+            }
+            .into(),
             other => panic!("no test for the optimizer {other}"),
         };
         let model = InnerProducts(case.inputs());
-        let mut trainer = trainer(&model, &optimizer, device, 1, None).expect("plans");
+        let mut trainer = trainer(&model, &recipe, device, 1, None).expect("plans");
         for step in 0..5 {
             let names: Vec<String> = model.0.iter().map(|t| format!("grad.{}", t.name)).collect();
             let batch = names.iter().map(|n| {
@@ -294,8 +390,8 @@ mod cases {
     }
 }
 
-fn plain_sgd() -> Arc<dyn Optimizer> {
-    Arc::new(Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 })
+fn plain_sgd() -> Recipe {
+    Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 }.into()
 }
 
 /// Cross-entropy of logits that are themselves the weights; all rows are one
@@ -338,6 +434,32 @@ impl Model for InnerProducts {
         let total = g.map(&sums, |x| x[1..].iter().fold(x[0].clone(), |a, b| a + b))?;
         let one = g.map(&[], |_| E::constant(1.0))?;
         Ok(Loss { per_item: g.reshape(total, &[1])?, weight: g.reshape(one, &[1])?, correct: None })
+    }
+}
+
+/// A batch norm whose outputs are the losses.
+struct NormModel<'a> {
+    case: Case<'a>,
+}
+
+impl Model for NormModel<'_> {
+    fn name(&self) -> &str {
+        "norm"
+    }
+
+    fn forward(&self, g: &mut Graph, batch: usize) -> Result<Loss> {
+        let mut shape = self.case.get("in.x").shape.clone();
+        shape[0] = batch;
+        let x = g.input("x", &shape, DType::F32)?;
+        let running = Running {
+            mean: g.state("running_mean", &shape[1..2], Init::Zeros)?,
+            variance: g.state("running_var", &shape[1..2], Init::Constant(1.0))?,
+            momentum: 0.1,
+        };
+        let y = g.batch_norm(x, Affine::default(), running, 1e-5)?;
+        let axes: Vec<usize> = (1..shape.len()).collect();
+        let mean = g.mean(y, &axes)?;
+        g.unweighted(mean)
     }
 }
 

@@ -3,12 +3,11 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use plimsoll::graph::{Loss, Model};
 use plimsoll::models::Mlp;
 use plimsoll::ops::CrossEntropy;
-use plimsoll::optimizers::{Optimizer, Sgd};
+use plimsoll::optimizers::{Recipe, Sgd};
 use plimsoll::{Batch, DType, Device, Graph, Init, Result};
 use support::error::{bound, check, functions};
 use support::evaluate::gradients_by_step;
@@ -25,8 +24,8 @@ fn chain() -> usize {
     2 * WIDTHS.iter().sum::<usize>() + BATCH
 }
 
-fn plain_sgd() -> Arc<dyn Optimizer> {
-    Arc::new(Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 })
+fn plain_sgd() -> Recipe {
+    Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 }.into()
 }
 
 /// Bytes without a pattern that a batch or a width could share.
@@ -279,13 +278,14 @@ fn evaluation_does_not_depend_on_the_count() {
         for k in [1, 3, BATCH] {
             let request = plimsoll::PlanRequest {
                 model: &model,
-                optimizer: &*plain_sgd(),
+                recipe: &plain_sgd(),
                 batch: BATCH,
                 evaluate_items: Some(23),
                 budget_bytes: support::AMPLE,
                 micro_batches: Some(k),
+                split_batch_statistics: false,
             };
-            let mut t = plimsoll::Trainer::new(&request, plain_sgd(), &*device, 7).expect("plans");
+            let mut t = plimsoll::Trainer::new(&request, &*device, 7).expect("plans");
             found.push(t.evaluate(&data, 23).expect("evaluates"));
         }
         for e in &found[1..] {

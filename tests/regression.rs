@@ -22,14 +22,15 @@ fn graph() -> Graph {
 }
 
 fn plan_of(model: &dyn Model, batch: usize) -> Result<plimsoll::Plan> {
-    let optimizer = adamw();
+    let recipe = adamw();
     let request = PlanRequest {
         model,
-        optimizer: &*optimizer,
+        recipe: &recipe,
         batch,
         evaluate_items: None,
         budget_bytes: AMPLE,
         micro_batches: None,
+        split_batch_statistics: false,
     };
     plan(&request, NullDevice::new(1 << 30).description())
 }
@@ -308,8 +309,8 @@ fn a_plan_is_loaded_with_its_own_optimizer() {
     let model = Mlp::new(&[20, 16, 10]).expect("valid");
     let plan = Arc::new(plan_of(&model, 8).expect("plans"));
     let ledger = plimsoll::ledger::Ledger::new(plan.peak_bytes);
-    let other = Arc::new(plimsoll::optimizers::Sgd::default());
+    let other = plimsoll::optimizers::Sgd::default().into();
     let device = NullDevice::new(1 << 30);
     let refused = plimsoll::Trainer::load(plan, other, &device, ledger, 0);
-    assert!(matches!(refused, Err(Error::Setting { name: "optimizer", .. })));
+    assert!(matches!(refused, Err(Error::Setting { name: "recipe", .. })));
 }

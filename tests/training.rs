@@ -3,10 +3,9 @@
 mod support;
 
 use std::io::Write;
-use std::sync::Arc;
 
 use plimsoll::models::Mlp;
-use plimsoll::optimizers::{Optimizer, Sgd};
+use plimsoll::optimizers::{Recipe, Sgd};
 use support::{adamw, devices, losses, sample, small_mlp, trainer};
 
 #[test]
@@ -51,7 +50,7 @@ fn two_hundred_steps_agree_with_the_cpu() {
     const RATE: f32 = 5e-3;
     let data = sample();
     let model = Mlp::new(&Mlp::FASHION_MNIST).expect("valid");
-    let sgd: Arc<dyn Optimizer> = Arc::new(Sgd::default());
+    let sgd: Recipe = Sgd::default().into();
     let run = |device: &dyn plimsoll::Device, micro_batches| {
         let mut t = trainer(&model, &sgd, device, 32, micro_batches).expect("plans");
         losses(&mut t, &data, 200, RATE)

@@ -19,7 +19,8 @@ pub fn backward(
     let nodes = g.nodes.len();
     for node in &g.nodes {
         if node.inputs.iter().any(|i| needs[i.0 as usize]) {
-            node.outputs.iter().for_each(|o| needs[o.0 as usize] = true);
+            let passed = node.outputs.iter().filter(|o| !g.stopped.contains(o));
+            passed.for_each(|o| needs[o.0 as usize] = true);
         }
     }
     let mut gradients: Vec<Option<ValueId>> = vec![None; count];
@@ -30,6 +31,9 @@ pub fn backward(
         let node = g.nodes[n].clone();
         let given: Vec<Option<ValueId>> =
             node.outputs.iter().map(|o| gradients[o.0 as usize]).collect();
+        if node.outputs.iter().any(|o| g.stopped.contains(o)) {
+            continue;
+        }
         let wanted: Vec<bool> = node
             .inputs
             .iter()

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::graph::RNG;
 use crate::ledger::{Ledger, LedgerReport};
 use crate::ops::TensorType;
-use crate::optimizers::{HYPER, Optimizer};
+use crate::optimizers::{HYPER, Recipe};
 use crate::philox;
 use crate::plan::search::{PlanRequest, plan};
 use crate::plan::{Part, PartKind, Plan, verify};
@@ -31,7 +31,7 @@ pub struct Evaluation {
 pub struct Trainer {
     plan: Arc<Plan>,
     executor: Box<dyn Executor>,
-    optimizer: Arc<dyn Optimizer>,
+    recipe: Recipe,
     ledger: Ledger,
     seed: u64,
     step: u64,
@@ -42,34 +42,29 @@ impl Trainer {
     ///
     /// # Errors
     /// No plan that fits, or a device that fails.
-    pub fn new(
-        request: &PlanRequest<'_>,
-        optimizer: Arc<dyn Optimizer>,
-        device: &dyn Device,
-        seed: u64,
-    ) -> Result<Trainer> {
+    pub fn new(request: &PlanRequest<'_>, device: &dyn Device, seed: u64) -> Result<Trainer> {
         let plan = Arc::new(plan(request, device.description())?);
         let ledger = Ledger::new(request.budget_bytes);
-        Trainer::load(plan, optimizer, device, ledger, seed)
+        Trainer::load(plan, request.recipe.clone(), device, ledger, seed)
     }
 
     /// Loads a plan under a ledger and initialises the weights from the seed.
     pub fn load(
         plan: Arc<Plan>,
-        optimizer: Arc<dyn Optimizer>,
+        recipe: Recipe,
         device: &dyn Device,
         ledger: Ledger,
         seed: u64,
     ) -> Result<Trainer> {
-        let given = format!("{optimizer:?}");
-        if !plan.optimizer.is_empty() && plan.optimizer != given {
-            let message = format!("the plan was made for {}, was given {given}", plan.optimizer);
-            return Err(Error::Setting { name: "optimizer", message });
+        let given = format!("{recipe:?}");
+        if !plan.recipe.is_empty() && plan.recipe != given {
+            let message = format!("the plan was made for {}, was given {given}", plan.recipe);
+            return Err(Error::Setting { name: "recipe", message });
         }
         // Against itself: the ledger holds the line.
         verify::verify(&plan, plan.peak_bytes)?;
         let executor = device.load(&plan, &ledger)?;
-        let mut trainer = Trainer { plan, executor, optimizer, ledger, seed, step: 0 };
+        let mut trainer = Trainer { plan, executor, recipe, ledger, seed, step: 0 };
         trainer.initialise()?;
         Ok(trainer)
     }
@@ -107,7 +102,7 @@ impl Trainer {
     /// queued; the batch's data has been taken over by then.
     pub fn train_step(&mut self, batch: &Batch<'_>, learning_rate: f32) -> Result<()> {
         let plan = Arc::clone(&self.plan);
-        let hyper = self.optimizer.hyper(self.step + 1, learning_rate);
+        let hyper = self.recipe.optimizer.hyper(self.step + 1, learning_rate);
         let run = |trainer: &mut Trainer, part: usize, first: usize, items: usize| {
             trainer.run_part(part, batch, plan.batch, first, items, &hyper)
         };
@@ -127,7 +122,7 @@ impl Trainer {
     /// Times every op of a training step's parts (a real step: weights change).
     pub fn profile_step(&mut self, batch: &Batch<'_>, learning_rate: f32) -> Result<Vec<OpTime>> {
         let plan = Arc::clone(&self.plan);
-        let hyper = self.optimizer.hyper(self.step + 1, learning_rate);
+        let hyper = self.recipe.optimizer.hyper(self.step + 1, learning_rate);
         let mut times = Vec::new();
         let begin = plan.part(PartKind::Begin).map(|p| (p, 0, 0));
         let update = plan.part(PartKind::Update).map(|p| (p, 0, 0));

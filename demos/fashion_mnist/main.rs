@@ -34,14 +34,15 @@ fn main() -> Result<()> {
         None => embedded_sample()?,
     };
     let model = Mlp::new(&Mlp::FASHION_MNIST)?;
-    let optimizer = Adam::adamw();
+    let recipe = Adam::adamw().into();
     let mut request = PlanRequest {
         model: &model,
-        optimizer: &optimizer,
+        recipe: &recipe,
         batch: BATCH,
         evaluate_items: Some(data.test.items()),
         budget_bytes: u64::MAX,
         micro_batches: None,
+        split_batch_statistics: false,
     };
     println!("{} on {}", data.source, device.description().name);
 
@@ -68,7 +69,7 @@ fn main() -> Result<()> {
 }
 
 fn train(request: &PlanRequest<'_>, device: &dyn Device, data: &TrainTest) -> Result<Outcome> {
-    let mut trainer = Trainer::new(request, Arc::new(Adam::adamw()), device, SEED)?;
+    let mut trainer = Trainer::new(request, device, SEED)?;
     let mut batches = Batches::training(Arc::new(data.train.clone()), BATCH, SEED, 0)?;
     let mut losses = Vec::new();
     for epoch in 0..EPOCHS {

@@ -7,7 +7,7 @@ use super::execute::{execute, reference};
 use super::{Outcome, Test, bound, judge, normalised_error, worst};
 use crate::graph::{Graph, Leaf, Mode, Phase};
 use crate::ops::{Tensor64, TensorType};
-use crate::optimizers::{Adam, Optimizer, Sgd, hyper_leaf};
+use crate::optimizers::{Adam, Optimizer, Sgd, Update, hyper_leaf};
 use crate::philox::{Stream, name_stream};
 use crate::{Device, Init, Result};
 
@@ -40,9 +40,17 @@ fn steps(rule: &dyn Optimizer, shape: &[usize], device: &Arc<dyn Device>) -> Res
     g.phase = Phase::Update;
     let parameter = g.leaf("w", tensor.clone(), Leaf::Parameter(Init::Zeros))?;
     let gradient = g.leaf("gradient", tensor.clone(), Leaf::Input)?;
-    let weight_sum = g.leaf("weight_sum", TensorType::f32([1]), Leaf::Input)?;
+    let gradient_scale = g.leaf("gradient_scale", TensorType::f32([1]), Leaf::Input)?;
     let hyper = hyper_leaf(&mut g)?;
-    rule.update(&mut g, parameter, gradient, weight_sum, hyper)?;
+    let update = Update {
+        parameter,
+        gradient,
+        gradient_scale,
+        hyper,
+        learning_rate_scale: 0.5,
+        weight_decay_scale: 2.0,
+    };
+    rule.update(&mut g, &update)?;
     // Stored leaves become outputs, so that they can be read after each step.
     let stored: Vec<_> = std::mem::take(&mut g.assigns);
     let names: Vec<String> = stored.iter().map(|(leaf, _)| g.value(*leaf).name.clone()).collect();
@@ -61,7 +69,7 @@ fn steps(rule: &dyn Optimizer, shape: &[usize], device: &Arc<dyn Device>) -> Res
         let hyper: Vec<f64> = rule.hyper(step, 0.01).iter().map(|x| f64::from(*x)).collect();
         let inputs = [
             ("gradient", random(&tensor)),
-            ("weight_sum", Tensor64::new(&TensorType::f32([1]), vec![3.0])),
+            ("gradient_scale", Tensor64::new(&TensorType::f32([1]), vec![0.375])),
             (crate::optimizers::HYPER, Tensor64::new(&TensorType::f32([hyper.len()]), hyper)),
         ];
         for (name, value) in inputs {

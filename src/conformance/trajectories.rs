@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Outcome, Test};
 use crate::data::embedded_sample;
 use crate::models::Mlp;
-use crate::optimizers::{Adam, Optimizer, Sgd};
+use crate::optimizers::{Adam, Recipe, Sgd};
 use crate::{Batch, Device, Error, Model, PlanRequest, Result, Trainer};
 
 const STEPS: usize = 20;
@@ -23,16 +23,15 @@ const BOUND: f64 = 2.4e-4;
 pub fn tests() -> Vec<Test> {
     let sgd = Sgd { momentum: 0.9, nesterov: false, weight_decay: 0.0 };
     let mut out = Vec::new();
-    let mut add =
-        |name: &str, widths: &[usize], dropout, optimizer: Arc<dyn Optimizer>, rate, k| {
-            let widths = widths.to_vec();
-            out.push(Test::new(format!("trajectory/{name}/steps"), move |device| {
-                let model = Mlp::new(&widths)?.with_dropout(dropout);
-                compare(&model, &optimizer, rate, k, device)
-            }));
-        };
-    let adamw = || Arc::new(Adam::adamw()) as Arc<dyn Optimizer>;
-    add("mlp_sgd", &[784, 65, 33, 10], 0.0, Arc::new(sgd), 0.05, None);
+    let mut add = |name: &str, widths: &[usize], dropout, recipe: Recipe, rate, k| {
+        let widths = widths.to_vec();
+        out.push(Test::new(format!("trajectory/{name}/steps"), move |device| {
+            let model = Mlp::new(&widths)?.with_dropout(dropout);
+            compare(&model, &recipe, rate, k, device)
+        }));
+    };
+    let adamw = || Recipe::from(Adam::adamw());
+    add("mlp_sgd", &[784, 65, 33, 10], 0.0, sgd.into(), 0.05, None);
     add("mlp_adamw", &[784, 65, 33, 10], 0.0, adamw(), 1e-3, None);
     add("mlp_dropout_3_micro_batches", &[784, 65, 33, 10], 0.2, adamw(), 1e-3, Some(3));
     out
@@ -40,7 +39,7 @@ pub fn tests() -> Vec<Test> {
 
 fn curve(
     model: &dyn Model,
-    optimizer: &Arc<dyn Optimizer>,
+    recipe: &Recipe,
     rate: f32,
     micro_batches: Option<usize>,
     device: &dyn Device,
@@ -51,13 +50,14 @@ fn curve(
         .train;
     let request = PlanRequest {
         model,
-        optimizer: &**optimizer,
+        recipe,
         batch: BATCH,
         evaluate_items: None,
         budget_bytes: 1 << 30,
         micro_batches,
+        split_batch_statistics: false,
     };
-    let mut trainer = Trainer::new(&request, Arc::clone(optimizer), device, 1)?;
+    let mut trainer = Trainer::new(&request, device, 1)?;
     let bytes = data.item_bytes();
     (0..STEPS)
         .map(|s| {
@@ -73,7 +73,7 @@ fn curve(
 #[cfg(feature = "cpu")]
 fn compare(
     model: &dyn Model,
-    optimizer: &Arc<dyn Optimizer>,
+    recipe: &Recipe,
     rate: f32,
     micro_batches: Option<usize>,
     device: &Arc<dyn Device>,
@@ -84,8 +84,8 @@ fn compare(
         });
     }
     let cpu = plimsoll_cpu::CpuDevice::new()?;
-    let expected = curve(model, optimizer, rate, micro_batches, &cpu)?;
-    let got = curve(model, optimizer, rate, micro_batches, &**device)?;
+    let expected = curve(model, recipe, rate, micro_batches, &cpu)?;
+    let got = curve(model, recipe, rate, micro_batches, &**device)?;
     let error = got.iter().zip(&expected).map(|(x, r)| (x - r).abs() / r.abs());
     // A NaN must not vanish in the maximum.
     let error =
@@ -96,7 +96,7 @@ fn compare(
 #[cfg(not(feature = "cpu"))]
 fn compare(
     _: &dyn Model,
-    _: &Arc<dyn Optimizer>,
+    _: &Recipe,
     _: f32,
     _: Option<usize>,
     _: &Arc<dyn Device>,

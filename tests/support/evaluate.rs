@@ -114,7 +114,7 @@ pub fn evaluate(
     plan.micro_batches = vec![MicroBatch { part: 0, first_item: 0, items: 1 }];
     verify(&plan, plan.peak_bytes)?;
     let ledger = Ledger::new(plan.peak_bytes);
-    let mut trainer = Trainer::load(Arc::new(plan), Arc::new(Sgd::default()), device, ledger, 7)?;
+    let mut trainer = Trainer::load(Arc::new(plan), Sgd::default().into(), device, ledger, 7)?;
     trainer.train_step(&batch, 0.0)?;
     let mut read = |name: &String| trainer.read_f32(name);
     Ok(Evaluated {

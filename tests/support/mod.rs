@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use plimsoll::data::{TrainTest, embedded_sample};
 use plimsoll::models::Mlp;
-use plimsoll::optimizers::{Adam, Optimizer};
+use plimsoll::optimizers::{Adam, Recipe};
 use plimsoll::{Batch, Device, Model, PlanRequest, Result, Trainer};
 
 /// A budget that never binds.
@@ -28,27 +28,28 @@ pub fn sample() -> TrainTest {
 }
 
 /// AdamW as the command uses it.
-pub fn adamw() -> Arc<dyn Optimizer> {
-    Arc::new(Adam::adamw())
+pub fn adamw() -> Recipe {
+    Adam::adamw().into()
 }
 
 /// A trainer without evaluation.
 pub fn trainer(
     model: &dyn Model,
-    optimizer: &Arc<dyn Optimizer>,
+    recipe: &Recipe,
     device: &dyn Device,
     batch: usize,
     micro_batches: Option<usize>,
 ) -> Result<Trainer> {
     let request = PlanRequest {
         model,
-        optimizer: &**optimizer,
+        recipe,
         batch,
         evaluate_items: None,
         budget_bytes: AMPLE,
         micro_batches,
+        split_batch_statistics: false,
     };
-    Trainer::new(&request, Arc::clone(optimizer), device, 7)
+    Trainer::new(&request, device, 7)
 }
 
 /// The model that tests train: small, but with every kind of op of the large one.

@@ -7,7 +7,7 @@ use plimsoll::expression::E;
 use plimsoll::graph::{Loss, Model};
 use plimsoll::ledger::Ledger;
 use plimsoll::ops::{CrossEntropy, ValueId};
-use plimsoll::optimizers::{Adam, Optimizer, Sgd};
+use plimsoll::optimizers::{Adam, Recipe, Sgd};
 use plimsoll::{
     Batch, DType, Device, DeviceDescription, Graph, Init, Plan, PlanRequest, Result, Trainer, plan,
 };
@@ -220,7 +220,7 @@ pub struct Task {
 
 /// Any task with a model of up to this many steps.
 pub fn tasks(most_steps: usize) -> impl Strategy<Value = Task> {
-    (models(most_steps), 1usize..9, any::<u8>(), prop::option::of(1usize..12), 0u8..3).prop_map(
+    (models(most_steps), 1usize..9, any::<u8>(), prop::option::of(1usize..12), 0u8..4).prop_map(
         |(model, batch, k, evaluate_items, optimizer)| Task {
             micro_batches: 1 + usize::from(k) % batch,
             model,
@@ -232,11 +232,12 @@ pub fn tasks(most_steps: usize) -> impl Strategy<Value = Task> {
 }
 
 impl Task {
-    fn optimizer(&self) -> Arc<dyn Optimizer> {
+    fn recipe(&self) -> Recipe {
         match self.optimizer {
-            0 => Arc::new(Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 }),
-            1 => Arc::new(Sgd::default()),
-            _ => Arc::new(Adam::adamw()),
+            0 => Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 }.into(),
+            1 => Sgd::default().into(),
+            2 => Recipe::from(Adam::adamw()).clip_norm(0.5).without_decay_on_vectors(),
+            _ => Adam::adamw().into(),
         }
     }
 
@@ -244,11 +245,12 @@ impl Task {
     pub fn plan(&self, device: &DeviceDescription) -> Result<Plan> {
         let request = PlanRequest {
             model: &self.model,
-            optimizer: &*self.optimizer(),
+            recipe: &self.recipe(),
             batch: self.batch,
             evaluate_items: self.evaluate_items,
             budget_bytes: AMPLE,
             micro_batches: Some(self.micro_batches),
+            split_batch_statistics: false,
         };
         plan(&request, device)
     }
@@ -256,7 +258,7 @@ impl Task {
     /// Trains two steps and evaluates; the bits of everything that persists.
     pub fn run(&self, plan: &Arc<Plan>, device: &dyn Device) -> BTreeMap<String, Vec<u8>> {
         let ledger = Ledger::new(plan.peak_bytes);
-        let mut t = Trainer::load(Arc::clone(plan), self.optimizer(), device, ledger, 7)
+        let mut t = Trainer::load(Arc::clone(plan), self.recipe(), device, ledger, 7)
             .expect("the plan loads");
         let items = self.batch.max(self.evaluate_items.unwrap_or(0));
         let item: usize = self.model.item.iter().product();

@@ -25,6 +25,8 @@ pub const SHADERS: &[(&str, &str)] = &[
     ("matmul_register", include_str!("../../../shaders/matmul_register.wgsl")),
     ("matmul_subgroup", include_str!("../../../shaders/matmul_subgroup.wgsl")),
     ("matmul_tiled", include_str!("../../../shaders/matmul_tiled.wgsl")),
+    ("moments", include_str!("../../../shaders/moments.wgsl")),
+    ("moments_join", include_str!("../../../shaders/moments_join.wgsl")),
     ("reduce_columns", include_str!("../../../shaders/reduce_columns.wgsl")),
     ("reduce_rows", include_str!("../../../shaders/reduce_rows.wgsl")),
     ("strided_copy", include_str!("../../../shaders/strided_copy.wgsl")),

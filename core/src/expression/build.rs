@@ -152,6 +152,43 @@ impl E {
     }
 }
 
+/// Activations, in terms that neither overflow nor cancel.
+impl E {
+    /// 1 / (1 + e^−x), where e^−x does not overflow; below −80 it is e⁻⁸⁰.
+    pub fn sigmoid(&self) -> E {
+        1.0 / ((-self.max(-80.0)).exp() + 1.0)
+    }
+    /// log(1 + eˣ) as m + log(e^(x−m) + e^−m) with m = max(x, 0), in which
+    /// neither power overflows, and the gradients through m cancel.
+    pub fn softplus(&self) -> E {
+        let m = self.max(0.0);
+        let (up, down) = ((self - &m).exp(), (-m.clone()).exp());
+        m + (up + down).log()
+    }
+    /// x·sigmoid(x), as S. Elfwing, E. Uchibe, K. Doya, 2017; also called swish.
+    pub fn silu(&self) -> E {
+        self * self.sigmoid()
+    }
+    /// x·Φ(x), as D. Hendrycks, K. Gimpel, "Gaussian error linear units", 2016.
+    pub fn gelu(&self) -> E {
+        self * ((self * std::f32::consts::FRAC_1_SQRT_2).erf() * 0.5 + 0.5)
+    }
+    /// [`E::gelu`] with Φ approximated through tanh, as GPT-2 has it.
+    pub fn gelu_tanh(&self) -> E {
+        // √(2/π).
+        let z = (self + self * self * self * 0.044_715) * 0.797_884_6;
+        self * (z.tanh() * 0.5 + 0.5)
+    }
+    /// x where positive, else `slope`·x.
+    pub fn leaky_relu(&self, slope: f32) -> E {
+        E::constant(0.0).less(self).select(self, self * slope)
+    }
+    /// Held within [low, high].
+    pub fn clamp(&self, low: f32, high: f32) -> E {
+        self.max(low).min(high)
+    }
+}
+
 impl From<f32> for E {
     fn from(value: f32) -> E {
         E::constant(value)

@@ -31,6 +31,47 @@ impl Graph {
         self.map(&[x], |x| x[0].max(0.0))
     }
 
+    /// x·Φ(x); see [`E::gelu`].
+    pub fn gelu(&mut self, x: ValueId) -> Result<ValueId> {
+        self.map(&[x], |x| x[0].gelu())
+    }
+
+    /// [`E::gelu_tanh`].
+    pub fn gelu_tanh(&mut self, x: ValueId) -> Result<ValueId> {
+        self.map(&[x], |x| x[0].gelu_tanh())
+    }
+
+    /// x·sigmoid(x).
+    pub fn silu(&mut self, x: ValueId) -> Result<ValueId> {
+        self.map(&[x], |x| x[0].silu())
+    }
+
+    /// 1 / (1 + e^−x).
+    pub fn sigmoid(&mut self, x: ValueId) -> Result<ValueId> {
+        self.map(&[x], |x| x[0].sigmoid())
+    }
+
+    /// Hyperbolic tangent.
+    pub fn tanh(&mut self, x: ValueId) -> Result<ValueId> {
+        self.map(&[x], |x| x[0].tanh())
+    }
+
+    /// a + b, broadcast.
+    pub fn add(&mut self, a: ValueId, b: ValueId) -> Result<ValueId> {
+        self.map(&[a, b], |x| &x[0] + &x[1])
+    }
+
+    /// a·b, broadcast.
+    pub fn multiply(&mut self, a: ValueId, b: ValueId) -> Result<ValueId> {
+        self.map(&[a, b], |x| &x[0] * &x[1])
+    }
+
+    /// A tensor of one value everywhere.
+    pub fn constant(&mut self, shape: &[usize], value: f32) -> Result<ValueId> {
+        let expression = Expression::new(vec![], &[E::constant(value)]);
+        Ok(self.emit(Op::Map(Map { expression, shape: shape.to_vec() }), &[])?[0])
+    }
+
     /// A u8, i32 or u32 tensor as f32.
     pub fn to_f32(&mut self, x: ValueId) -> Result<ValueId> {
         self.map(&[x], |x| x[0].cast(Scalar::F32))

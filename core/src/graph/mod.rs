@@ -7,11 +7,13 @@ mod copies;
 mod lookups;
 mod losses;
 mod maps;
+mod norms;
 mod products;
 mod reductions;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+pub use norms::{Affine, RowMoments, Running};
 use serde::{Deserialize, Serialize};
 
 use crate::dtype::DType;
@@ -20,6 +22,7 @@ use crate::ledger::Class;
 use crate::ops::{Emit, Op, TensorType, ValueId};
 use crate::philox::{Stream, name_stream};
 use crate::shape;
+use wildmatch::WildMatch;
 
 /// Name of the input that holds seed (2 words), step and first item.
 pub const RNG: &str = "plimsoll.rng";
@@ -142,6 +145,19 @@ pub trait Model: Send + Sync {
     fn forward(&self, g: &mut Graph, batch: usize) -> Result<Loss>;
 }
 
+/// A running average: once a step, leaf ← (1 − momentum)·leaf +
+/// momentum·value, however often the value is computed and whatever the
+/// micro-batches, over which it is averaged.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tracked {
+    /// The state that keeps it.
+    pub leaf: ValueId,
+    /// What the batch says.
+    pub value: ValueId,
+    /// The newest batch's weight.
+    pub momentum: f32,
+}
+
 /// A traced computation.
 #[derive(Clone, Debug)]
 pub struct Graph {
@@ -151,6 +167,10 @@ pub struct Graph {
     pub nodes: Vec<Node>,
     /// Values to be stored into persistent leaves: (leaf, value).
     pub assigns: Vec<(ValueId, ValueId)>,
+    /// Running averages of batch statistics.
+    pub tracked: Vec<Tracked>,
+    /// Values that gradients do not pass.
+    pub stopped: BTreeSet<ValueId>,
     /// Whether this is traced for training.
     pub mode: Mode,
     /// The pass being traced.
@@ -158,6 +178,7 @@ pub struct Graph {
     leaves: BTreeMap<String, ValueId>,
     scope: Vec<String>,
     streams: u32,
+    frozen: Vec<WildMatch>,
 }
 
 impl Graph {
@@ -167,12 +188,29 @@ impl Graph {
             values: Vec::new(),
             nodes: Vec::new(),
             assigns: Vec::new(),
+            tracked: Vec::new(),
+            stopped: BTreeSet::new(),
             mode,
             phase: Phase::Forward,
             leaves: BTreeMap::new(),
             scope: Vec::new(),
             streams: 0,
+            frozen: Vec::new(),
         }
+    }
+
+    /// Parameters traced from now on whose full names match are constants: `*`
+    /// stands for any characters, `?` for one.
+    pub fn freeze(&mut self, patterns: &[String]) {
+        self.frozen.extend(patterns.iter().map(|p| WildMatch::new(p)));
+    }
+
+    /// The same value, which gradients do not pass.
+    pub fn stop_gradient(&mut self, x: ValueId) -> Result<ValueId> {
+        let shape = self.shape(x).to_vec();
+        let y = self.reshape(x, &shape)?;
+        self.stopped.insert(y);
+        Ok(y)
     }
 
     /// Runs `f` with `name` added to the scope.
@@ -228,10 +266,21 @@ impl Graph {
         Ok(id)
     }
 
-    /// A trained f32 weight in the current scope.
+    /// An f32 weight in the current scope: trained, unless it is frozen.
     pub fn parameter(&mut self, name: &str, shape: &[usize], init: Init) -> Result<ValueId> {
         let name = self.scoped_name(name);
-        self.leaf(&name, TensorType::f32(shape), Leaf::Parameter(init))
+        let leaf = match self.frozen.iter().any(|p| p.matches(&name)) {
+            true => Leaf::State(init, Class::Parameter),
+            false => Leaf::Parameter(init),
+        };
+        self.leaf(&name, TensorType::f32(shape), leaf)
+    }
+
+    /// An f32 state in the current scope that is not trained: running
+    /// statistics.
+    pub fn state(&mut self, name: &str, shape: &[usize], init: Init) -> Result<ValueId> {
+        let name = self.scoped_name(name);
+        self.leaf(&name, TensorType::f32(shape), Leaf::State(init, Class::State))
     }
 
     /// Data of the micro-batch; the first dimension is the item.

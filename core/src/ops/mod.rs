@@ -11,6 +11,7 @@ pub mod cross_entropy;
 pub mod embedding;
 pub mod map;
 pub mod matmul;
+pub mod moments;
 pub mod pad;
 pub mod permute;
 pub mod reduce;
@@ -23,6 +24,7 @@ pub use cross_entropy::{CrossEntropy, CrossEntropyGradient};
 pub use embedding::{Embedding, EmbeddingGradient};
 pub use map::Map;
 pub use matmul::Matmul;
+pub use moments::Moments;
 pub use pad::Pad;
 pub use permute::Permute;
 pub use reduce::{Reduce, ReduceKind};
@@ -177,6 +179,7 @@ pub enum Op {
     Map(Map),
     Reduce(Reduce),
     Matmul(Matmul),
+    Moments(Moments),
     Reshape(Reshape),
     Permute(Permute),
     Slice(Slice),
@@ -195,6 +198,7 @@ impl std::ops::Deref for Op {
             Op::Map(o) => o,
             Op::Reduce(o) => o,
             Op::Matmul(o) => o,
+            Op::Moments(o) => o,
             Op::Reshape(o) => o,
             Op::Permute(o) => o,
             Op::Slice(o) => o,

@@ -4,12 +4,11 @@
 //! ICLR 2015; I. Loshchilov, F. Hutter, "Decoupled weight decay
 //! regularization", ICLR 2019.
 
-use super::{HYPER_WORDS, Optimizer, mean_gradient};
+use super::{HYPER_WORDS, Optimizer, Update};
 use crate::error::Result;
 use crate::expression::E;
 use crate::graph::{Graph, Init, Leaf};
 use crate::ledger::Class;
-use crate::ops::ValueId;
 
 /// m ← β₁m + (1 − β₁)g; v ← β₂v + (1 − β₂)g²;
 /// w ← w − η·m̂ / (√v̂ + ε), with bias-corrected m̂ and v̂.
@@ -47,27 +46,23 @@ impl Optimizer for Adam {
         if self.decoupled { "adamw" } else { "adam" }
     }
 
-    fn update(
-        &self,
-        g: &mut Graph,
-        parameter: ValueId,
-        gradient: ValueId,
-        weight_sum: ValueId,
-        hyper: ValueId,
-    ) -> Result<()> {
+    fn update(&self, g: &mut Graph, update: &Update) -> Result<()> {
+        let Update { parameter, gradient, gradient_scale, hyper, .. } = *update;
+        let (rate_scale, decay_scale) = (update.learning_rate_scale, update.weight_decay_scale);
         let (tensor, name) = (g.value(parameter).tensor.clone(), g.value(parameter).name.clone());
         let state = Leaf::State(Init::Zeros, Class::OptimizerState);
         let m = g.leaf(&format!("{name}.moment1"), tensor.clone(), state.clone())?;
         let v = g.leaf(&format!("{name}.moment2"), tensor, state)?;
-        let out = g.map_many(&[gradient, parameter, weight_sum, hyper, m, v], |x| {
+        let out = g.map_many(&[gradient, parameter, gradient_scale, hyper, m, v], |x| {
             let (step_size, decay, root_correction) = (E::at(3, 0), E::at(3, 1), E::at(3, 2));
-            let mut grad = mean_gradient(&x[0], E::at(2, 0));
+            let step_size = step_size * rate_scale;
+            let mut grad = &x[0] * E::at(2, 0);
             let mut w = x[1].clone();
-            if self.weight_decay != 0.0 {
+            if self.weight_decay * decay_scale != 0.0 {
                 if self.decoupled {
-                    w = w * decay;
+                    w = w * (1.0 - decay * (decay_scale * rate_scale));
                 } else {
-                    grad = grad + &w * decay;
+                    grad = grad + &w * (decay * decay_scale);
                 }
             }
             let m = &x[4] * self.beta1 + &grad * (1.0 - self.beta1);
@@ -80,11 +75,11 @@ impl Optimizer for Adam {
         g.assign(v, out[2])
     }
 
-    /// Step size η/(1 − β₁ᵗ), decay (1 − η·λ, or λ), 1/√(1 − β₂ᵗ).
+    /// Step size η/(1 − β₁ᵗ), decay (η·λ, or λ), 1/√(1 − β₂ᵗ).
     fn hyper(&self, step: u64, learning_rate: f32) -> [f32; HYPER_WORDS] {
         let (t, rate) = (step as f64, f64::from(learning_rate));
         let decay = f64::from(self.weight_decay);
-        let decay = if self.decoupled { 1.0 - rate * decay } else { decay };
+        let decay = if self.decoupled { rate * decay } else { decay };
         [
             (rate / (1.0 - f64::from(self.beta1).powf(t))) as f32,
             decay as f32,

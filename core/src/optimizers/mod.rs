@@ -1,14 +1,17 @@
 //! Optimizers: each is a map over weight, gradient and state, in place.
 
 pub mod adam;
+pub mod recipe;
+pub mod schedule;
 pub mod sgd;
 
 pub use adam::Adam;
+pub use recipe::{Members, ParameterGroup, Recipe};
+pub use schedule::{Decay, Schedule};
 pub use sgd::Sgd;
 
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::expression::E;
 use crate::graph::{Graph, Leaf};
 use crate::ops::{TensorType, ValueId};
 
@@ -25,17 +28,8 @@ pub trait Optimizer: std::fmt::Debug + Send + Sync {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
 
-    /// Emits the update of one weight. `gradient` is Σ wᵢ∇lᵢ and
-    /// `weight_sum` `[1]` is Σ wᵢ, by which the rule divides (zero weight gives
-    /// a zero gradient); `hyper` is the input of [`Optimizer::hyper`].
-    fn update(
-        &self,
-        g: &mut Graph,
-        parameter: ValueId,
-        gradient: ValueId,
-        weight_sum: ValueId,
-        hyper: ValueId,
-    ) -> Result<()>;
+    /// Emits the update of one weight.
+    fn update(&self, g: &mut Graph, update: &Update) -> Result<()>;
 
     /// The settings for step `step` (from 1) at a learning rate.
     fn hyper(&self, step: u64, learning_rate: f32) -> [f32; HYPER_WORDS];
@@ -44,14 +38,24 @@ pub trait Optimizer: std::fmt::Debug + Send + Sync {
     fn default_learning_rate(&self) -> f32;
 }
 
+/// One weight's update.
+#[derive(Clone, Copy, Debug)]
+pub struct Update {
+    /// The weight.
+    pub parameter: ValueId,
+    /// Σ wᵢ∇lᵢ.
+    pub gradient: ValueId,
+    /// What the sum is to be multiplied by, `[1]`: one over Σ wᵢ, and clipping.
+    pub gradient_scale: ValueId,
+    /// The input of [`Optimizer::hyper`].
+    pub hyper: ValueId,
+    /// Multiplies the learning rate.
+    pub learning_rate_scale: f32,
+    /// Multiplies the weight decay.
+    pub weight_decay_scale: f32,
+}
+
 /// The leaf of the step's settings.
 pub fn hyper_leaf(g: &mut Graph) -> Result<ValueId> {
     g.leaf(HYPER, TensorType::new([HYPER_WORDS], DType::F32), Leaf::Input)
-}
-
-/// The mean gradient: the sum over the summed weight, 0 where that is 0. The
-/// weight's inverse is the same for all elements, so devices compute it once.
-fn mean_gradient(sum: &E, weight_sum: E) -> E {
-    let none = weight_sum.equal(0.0);
-    sum * none.select(0.0, 1.0 / weight_sum)
 }

@@ -1,11 +1,10 @@
 //! Stochastic gradient descent with momentum, as PyTorch's `SGD`.
 
-use super::{HYPER_WORDS, Optimizer, mean_gradient};
+use super::{HYPER_WORDS, Optimizer, Update};
 use crate::error::Result;
 use crate::expression::E;
 use crate::graph::{Graph, Init, Leaf};
 use crate::ledger::Class;
-use crate::ops::ValueId;
 
 /// v ← μ·v + g; w ← w − η·v, or w − η·(g + μ·v) with Nesterov's look-ahead;
 /// weight decay adds λ·w to the gradient. Without momentum there is no state.
@@ -30,23 +29,19 @@ impl Optimizer for Sgd {
         "sgd"
     }
 
-    fn update(
-        &self,
-        g: &mut Graph,
-        parameter: ValueId,
-        gradient: ValueId,
-        weight_sum: ValueId,
-        hyper: ValueId,
-    ) -> Result<()> {
+    fn update(&self, g: &mut Graph, update: &Update) -> Result<()> {
+        let Update { parameter, gradient, gradient_scale, hyper, .. } = *update;
+        let decay_scale = update.weight_decay_scale;
         let (tensor, name) = (g.value(parameter).tensor.clone(), g.value(parameter).name.clone());
-        // Inputs: gradient, parameter, weight_sum, hyper, velocity.
-        let (rate, decay) = (E::at(3, 0), E::at(3, 1));
+        // Inputs: gradient, parameter, gradient scale, hyper, velocity.
+        let rate = E::at(3, 0) * update.learning_rate_scale;
+        let decay = E::at(3, 1) * decay_scale;
         let step = move |x: &[E]| {
-            let mean = mean_gradient(&x[0], E::at(2, 0));
-            if self.weight_decay == 0.0 { mean } else { mean + &x[1] * decay }
+            let mean = &x[0] * E::at(2, 0);
+            if self.weight_decay * decay_scale == 0.0 { mean } else { mean + &x[1] * decay }
         };
         if self.momentum == 0.0 {
-            let w = g.map(&[gradient, parameter, weight_sum, hyper], |x| {
+            let w = g.map(&[gradient, parameter, gradient_scale, hyper], |x| {
                 let d = step(x);
                 &x[1] - rate * d
             })?;
@@ -54,7 +49,7 @@ impl Optimizer for Sgd {
         }
         let state = Leaf::State(Init::Zeros, Class::OptimizerState);
         let velocity = g.leaf(&format!("{name}.velocity"), tensor, state)?;
-        let out = g.map_many(&[gradient, parameter, weight_sum, hyper, velocity], |x| {
+        let out = g.map_many(&[gradient, parameter, gradient_scale, hyper, velocity], |x| {
             let d = step(x);
             let v = &x[4] * self.momentum + &d;
             let direction = if self.nesterov { d + &v * self.momentum } else { v.clone() };

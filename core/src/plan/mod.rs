@@ -79,8 +79,8 @@ pub struct Plan {
     pub pages: Vec<u64>,
     /// What is executed.
     pub parts: Vec<Part>,
-    /// The optimizer with its settings; empty if the plan has none.
-    pub optimizer: String,
+    /// The recipe with its settings; empty if the plan has none.
+    pub recipe: String,
     /// Items of a training step.
     pub batch: usize,
     /// Micro-batches: items and the part that runs them, in order.

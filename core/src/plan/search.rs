@@ -16,15 +16,15 @@ use crate::error::{Error, OverBudget, Result};
 use crate::graph::Model;
 use crate::launch::PARAMETER_BYTES;
 use crate::ledger::{Class, Request};
-use crate::optimizers::Optimizer;
+use crate::optimizers::Recipe;
 use crate::program;
 
 /// What is to be planned.
 pub struct PlanRequest<'a> {
     /// The model.
     pub model: &'a dyn Model,
-    /// The optimizer.
-    pub optimizer: &'a dyn Optimizer,
+    /// What a step does with the gradients.
+    pub recipe: &'a Recipe,
     /// Items of a training step.
     pub batch: usize,
     /// Items of the evaluation set, if there is to be an evaluation.
@@ -33,6 +33,30 @@ pub struct PlanRequest<'a> {
     pub budget_bytes: u64,
     /// A fixed number of micro-batches: forbids the planner to choose.
     pub micro_batches: Option<usize>,
+    /// Whether a model that takes statistics of the batch (batch norm) may be
+    /// split all the same: each micro-batch is then normalised by its own, and
+    /// the result differs from that of the whole batch.
+    pub split_batch_statistics: bool,
+}
+
+impl<'a> PlanRequest<'a> {
+    /// A training step without evaluation, the planner free to choose.
+    pub fn new(
+        model: &'a dyn Model,
+        recipe: &'a Recipe,
+        batch: usize,
+        budget_bytes: u64,
+    ) -> PlanRequest<'a> {
+        PlanRequest {
+            model,
+            recipe,
+            batch,
+            evaluate_items: None,
+            budget_bytes,
+            micro_batches: None,
+            split_batch_statistics: false,
+        }
+    }
 }
 
 /// The fastest plan within the budget.
@@ -53,8 +77,18 @@ pub fn plan(request: &PlanRequest<'_>, device: &DeviceDescription) -> Result<Pla
         let message = "the evaluation set is empty".into();
         return Err(Error::Setting { name: "evaluation items", message });
     }
+    let whole =
+        !request.split_batch_statistics && program::takes_batch_statistics(request.model, batch)?;
+    if let Some(k) = request.micro_batches.filter(|k| whole && *k > 1) {
+        let message = format!(
+            "{k} would change the batch statistics that {} takes; allow that, or leave the batch whole",
+            request.model.name()
+        );
+        return Err(Error::Setting { name: "micro-batches", message });
+    }
     let mut search = Search { request, device, smallest: None, overrun: None };
-    if let Some(plan) = search.first_fit(&candidates(request))? {
+    let counts = if whole { vec![1] } else { candidates(request) };
+    if let Some(plan) = search.first_fit(&counts)? {
         verify::verify(&plan, request.budget_bytes)?;
         return Ok(plan);
     }
@@ -67,7 +101,11 @@ pub fn plan(request: &PlanRequest<'_>, device: &DeviceDescription) -> Result<Pla
         minimum_bytes: smallest.peak_bytes,
         at: smallest.peak_at,
         tensors: smallest.peak_tensors.into_iter().take(3).collect(),
-        forbidden: request.micro_batches.map(|_| "micro-batch".to_string()).into_iter().collect(),
+        forbidden: match (request.micro_batches, whole) {
+            (_, true) => vec!["micro-batch (it would change the batch statistics)".into()],
+            (Some(_), false) => vec!["micro-batch".into()],
+            (None, false) => Vec::new(),
+        },
     })))
 }
 
@@ -148,11 +186,12 @@ fn build(request: &PlanRequest<'_>, k: usize, device: &DeviceDescription) -> Res
             evaluate.push(items % full);
         }
     }
-    let programs = program::build(request.model, request.optimizer, &distinct, k > 1, &evaluate)?;
+    let programs =
+        program::build(request.model, request.recipe, request.batch, &distinct, &evaluate)?;
     let layout = Layout::new(&programs, &device.capabilities)?;
     let mut plan = place(layout, device)?;
     plan.batch = request.batch;
-    plan.optimizer = format!("{:?}", request.optimizer);
+    plan.recipe = format!("{:?}", request.recipe);
     let mut first_item = 0;
     for items in sizes {
         let part = plan.part(PartKind::Micro { items }).expect("one part a size");
@@ -217,7 +256,7 @@ pub fn place(layout: Layout, device: &DeviceDescription) -> Result<Plan> {
         storages,
         pages: placed.pages,
         parts: layout.parts,
-        optimizer: String::new(),
+        recipe: String::new(),
         batch: 0,
         micro_batches: Vec::new(),
         requests: Vec::new(),

@@ -16,10 +16,10 @@ use crate::autodiff;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expression::{E, Expression};
-use crate::graph::{Graph, Init, Leaf, Loss, Mode, Model, Phase, Source};
+use crate::graph::{Graph, Init, Leaf, Loss, Mode, Model, Phase, Source, Value};
 use crate::ledger::Class;
 use crate::ops::{Map, Op, TensorType, ValueId};
-use crate::optimizers::{Optimizer, hyper_leaf};
+use crate::optimizers::{Recipe, Update, hyper_leaf};
 
 /// When a part runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,35 +112,46 @@ pub struct PartProgram {
     pub values: Vec<ProgramValue>,
 }
 
-/// Traces, differentiates, fuses and orders all parts of a training step and
-/// of an evaluation. `sizes` are the distinct micro-batch sizes, the largest
-/// first; `split` tells whether there is more than one micro-batch.
+/// Traces, differentiates, fuses and orders all parts of a training step over
+/// `batch` items and of an evaluation. `sizes` are the distinct micro-batch
+/// sizes, the largest first; a single one of the whole batch is not split.
 pub fn build(
     model: &dyn Model,
-    optimizer: &dyn Optimizer,
+    recipe: &Recipe,
+    batch: usize,
     sizes: &[usize],
-    split: bool,
     evaluate_sizes: &[usize],
 ) -> Result<Vec<PartProgram>> {
+    recipe.check()?;
+    let split = sizes != [batch];
     let mut parts = Vec::new();
-    let mut accumulators = Vec::new();
+    let mut accumulators = Accumulators::default();
     for &items in sizes {
-        let (part, names) = micro(model, optimizer, items, split)?;
+        let part;
+        (part, accumulators) = micro(model, recipe, items, batch, split)?;
         parts.push(part);
-        accumulators = names;
     }
     if split {
         parts.insert(0, begin(&accumulators)?);
-        parts.push(update(optimizer, &accumulators)?);
+        parts.push(update(recipe, &accumulators)?);
     }
     for &items in evaluate_sizes {
-        parts.push(evaluate(model, items)?);
+        parts.push(evaluate(model, recipe, items)?);
     }
     Ok(parts)
 }
 
+/// Whether a model takes statistics of the whole batch, so that splitting it
+/// into micro-batches changes what it computes.
+pub fn takes_batch_statistics(model: &dyn Model, batch: usize) -> Result<bool> {
+    let mut g = Graph::new(Mode::Train);
+    model.forward(&mut g, batch)?;
+    Ok(!g.tracked.is_empty())
+}
+
 /// Traces a model and checks that its loss is one of items.
-fn forward(model: &dyn Model, g: &mut Graph, items: usize) -> Result<Loss> {
+fn forward(model: &dyn Model, recipe: &Recipe, g: &mut Graph, items: usize) -> Result<Loss> {
+    g.freeze(&recipe.frozen);
     let loss = model.forward(g, items)?;
     let shape = g.shape(loss.per_item).to_vec();
     for value in [Some(loss.per_item), Some(loss.weight), loss.correct].into_iter().flatten() {
@@ -177,21 +188,49 @@ fn accumulate(g: &mut Graph, leaf: ValueId, x: ValueId) -> Result<()> {
     g.assign(leaf, sum)
 }
 
-/// The name of a weight's gradient sum, and the weight's shape.
-type Accumulators = Vec<(String, TensorType)>;
+/// What micro-batches add up for the update.
+#[derive(Default)]
+struct Accumulators {
+    /// Names and shapes of the weights with gradients.
+    gradients: Vec<(String, TensorType)>,
+    /// Names, types and momenta of the running averages.
+    averages: Vec<(String, TensorType, Leaf, f32)>,
+}
 
-fn accumulator_leaf(g: &mut Graph, parameter: &str, tensor: &TensorType) -> Result<ValueId> {
+impl Accumulators {
+    fn leaves(&self, g: &mut Graph) -> Result<Vec<ValueId>> {
+        let gradients = self.gradients.iter().map(|(name, t)| gradient_leaf(g, name, t));
+        let mut leaves: Vec<ValueId> = gradients.collect::<Result<_>>()?;
+        for (name, tensor, ..) in &self.averages {
+            leaves.push(average_leaf(g, name, tensor)?);
+        }
+        Ok(leaves)
+    }
+}
+
+fn gradient_leaf(g: &mut Graph, parameter: &str, tensor: &TensorType) -> Result<ValueId> {
     g.leaf(&format!("{parameter}.gradient"), tensor.clone(), Leaf::Accumulator)
+}
+
+fn average_leaf(g: &mut Graph, state: &str, tensor: &TensorType) -> Result<ValueId> {
+    g.leaf(&format!("{state}.average"), tensor.clone(), Leaf::Accumulator)
+}
+
+/// leaf ← (1 − momentum)·leaf + momentum·value.
+fn take_over(g: &mut Graph, leaf: ValueId, value: ValueId, momentum: f32) -> Result<()> {
+    let mixed = g.map(&[leaf, value], |x| &x[0] * (1.0 - momentum) + &x[1] * momentum)?;
+    g.assign(leaf, mixed)
 }
 
 fn micro(
     model: &dyn Model,
-    optimizer: &dyn Optimizer,
+    recipe: &Recipe,
     items: usize,
+    batch: usize,
     split: bool,
 ) -> Result<(PartProgram, Accumulators)> {
     let mut g = Graph::new(Mode::Train);
-    let loss = forward(model, &mut g, items)?;
+    let loss = forward(model, recipe, &mut g, items)?;
     let weighted = g.map(&[loss.per_item, loss.weight], |x| &x[0] * &x[1])?;
     let loss_total = total(&mut g, weighted)?;
     let weight_total = total(&mut g, loss.weight)?;
@@ -199,8 +238,12 @@ fn micro(
     // d Σ wᵢlᵢ / d lᵢ = wᵢ: the seed is the weight itself.
     let gradients = autodiff::backward(&mut g, &[(loss.per_item, loss.weight)], &parameters)?;
     let (loss_sum, weight_sum) = (sum_leaf(&mut g, LOSS_SUM)?, sum_leaf(&mut g, WEIGHT_SUM)?);
-    let mut accumulators = Vec::new();
-    let mut final_gradients = BTreeSet::new();
+    let mut accumulators = Accumulators::default();
+    let mut updated = Vec::new();
+    for (parameter, gradient) in parameters.into_iter().zip(gradients) {
+        updated.extend(gradient.map(|gradient| (parameter, gradient)));
+    }
+    let final_gradients: BTreeSet<ValueId> = updated.iter().map(|(_, g)| *g).collect();
     g.phase = Phase::Update;
     if split {
         accumulate(&mut g, loss_sum, loss_total)?;
@@ -209,32 +252,73 @@ fn micro(
         g.assign(loss_sum, loss_total)?;
         g.assign(weight_sum, weight_total)?;
     }
-    for (parameter, gradient) in parameters.iter().zip(gradients) {
-        let Some(gradient) = gradient else { continue };
-        let (name, tensor) = (g.value(*parameter).name.clone(), g.value(*parameter).tensor.clone());
-        final_gradients.insert(gradient);
-        let old = g.replace_scope(vec![name.clone()]);
-        if split {
-            let leaf = accumulator_leaf(&mut g, &name, &tensor)?;
-            accumulate(&mut g, leaf, gradient)?;
-            accumulators.push((name, tensor));
-        } else {
-            let hyper = hyper_leaf(&mut g)?;
-            optimizer.update(&mut g, *parameter, gradient, weight_total, hyper)?;
+    if !split {
+        update_all(&mut g, recipe, &updated, weight_total)?;
+        for t in std::mem::take(&mut g.tracked) {
+            take_over(&mut g, t.leaf, t.value, t.momentum)?;
         }
+        let part = finish(&g, PartKind::Micro { items }, &final_gradients)?;
+        return Ok((part, accumulators));
+    }
+    for (parameter, gradient) in updated {
+        let (name, tensor) = (g.value(parameter).name.clone(), g.value(parameter).tensor.clone());
+        let old = g.replace_scope(vec![name.clone()]);
+        let leaf = gradient_leaf(&mut g, &name, &tensor)?;
+        accumulate(&mut g, leaf, gradient)?;
+        accumulators.gradients.push((name, tensor));
+        g.replace_scope(old);
+    }
+    let share = items as f32 / batch as f32;
+    for t in std::mem::take(&mut g.tracked) {
+        let Value { name, tensor, source: Source::Leaf(leaf) } = g.value(t.leaf).clone() else {
+            return Err(Error::shape(&g.value(t.leaf).name, "is tracked, but is not a state"));
+        };
+        let old = g.replace_scope(vec![name.clone()]);
+        let sum = average_leaf(&mut g, &name, &tensor)?;
+        let part = g.map(&[t.value], |x| &x[0] * share)?;
+        accumulate(&mut g, sum, part)?;
+        accumulators.averages.push((name, tensor, leaf, t.momentum));
         g.replace_scope(old);
     }
     let part = finish(&g, PartKind::Micro { items }, &final_gradients)?;
     Ok((part, accumulators))
 }
 
+/// Emits the updates of weights, given the sums of their gradients.
+fn update_all(
+    g: &mut Graph,
+    recipe: &Recipe,
+    updated: &[(ValueId, ValueId)],
+    weight_sum: ValueId,
+) -> Result<()> {
+    let old = g.replace_scope(vec!["update".to_string()]);
+    let hyper = hyper_leaf(g)?;
+    let sums: Vec<ValueId> = updated.iter().map(|(_, sum)| *sum).collect();
+    let gradient_scale = recipe.gradient_scale(g, &sums, weight_sum)?;
+    for (parameter, gradient) in updated {
+        let (name, rank) = (g.value(*parameter).name.clone(), g.shape(*parameter).len());
+        let (learning_rate_scale, weight_decay_scale) = recipe.scales(&name, rank);
+        g.replace_scope(vec![name]);
+        let (parameter, gradient) = (*parameter, *gradient);
+        let update = Update {
+            parameter,
+            gradient,
+            gradient_scale,
+            hyper,
+            learning_rate_scale,
+            weight_decay_scale,
+        };
+        recipe.optimizer.update(g, &update)?;
+    }
+    g.replace_scope(old);
+    Ok(())
+}
+
 fn begin(accumulators: &Accumulators) -> Result<PartProgram> {
     let mut g = Graph::new(Mode::Train);
     g.phase = Phase::Update;
     let mut leaves = vec![sum_leaf(&mut g, LOSS_SUM)?, sum_leaf(&mut g, WEIGHT_SUM)?];
-    for (name, tensor) in accumulators {
-        leaves.push(accumulator_leaf(&mut g, name, tensor)?);
-    }
+    leaves.extend(accumulators.leaves(&mut g)?);
     for leaf in leaves {
         let (name, shape) = (g.value(leaf).name.clone(), g.shape(leaf).to_vec());
         let old = g.replace_scope(vec![name]);
@@ -246,25 +330,31 @@ fn begin(accumulators: &Accumulators) -> Result<PartProgram> {
     finish(&g, PartKind::Begin, &BTreeSet::new())
 }
 
-fn update(optimizer: &dyn Optimizer, accumulators: &Accumulators) -> Result<PartProgram> {
+fn update(recipe: &Recipe, accumulators: &Accumulators) -> Result<PartProgram> {
     let mut g = Graph::new(Mode::Train);
     g.phase = Phase::Update;
     let weight_sum = sum_leaf(&mut g, WEIGHT_SUM)?;
-    let hyper = hyper_leaf(&mut g)?;
-    for (name, tensor) in accumulators {
-        let old = g.replace_scope(vec![name.clone()]);
-        let gradient = accumulator_leaf(&mut g, name, tensor)?;
+    let mut updated = Vec::new();
+    for (name, tensor) in &accumulators.gradients {
+        let gradient = gradient_leaf(&mut g, name, tensor)?;
         // The initial value is the micro part's; leaves are joined by name.
         let parameter = g.leaf(name, tensor.clone(), Leaf::Parameter(Init::Zeros))?;
-        optimizer.update(&mut g, parameter, gradient, weight_sum, hyper)?;
+        updated.push((parameter, gradient));
+    }
+    update_all(&mut g, recipe, &updated, weight_sum)?;
+    for (name, tensor, leaf, momentum) in &accumulators.averages {
+        let old = g.replace_scope(vec![name.clone()]);
+        let state = g.leaf(name, tensor.clone(), leaf.clone())?;
+        let value = average_leaf(&mut g, name, tensor)?;
+        take_over(&mut g, state, value, *momentum)?;
         g.replace_scope(old);
     }
     finish(&g, PartKind::Update, &BTreeSet::new())
 }
 
-fn evaluate(model: &dyn Model, items: usize) -> Result<PartProgram> {
+fn evaluate(model: &dyn Model, recipe: &Recipe, items: usize) -> Result<PartProgram> {
     let mut g = Graph::new(Mode::Evaluate);
-    let loss = forward(model, &mut g, items)?;
+    let loss = forward(model, recipe, &mut g, items)?;
     let weighted = g.map(&[loss.per_item, loss.weight], |x| &x[0] * &x[1])?;
     let mut sums = vec![total(&mut g, weighted)?, total(&mut g, loss.weight)?];
     if let Some(correct) = loss.correct {

@@ -8,7 +8,7 @@ use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use clap::{Args, ValueEnum};
 use plimsoll::budget::Budget;
 use plimsoll::data::{TrainTest, embedded_sample, load_folder};
-use plimsoll::optimizers::{Adam, Optimizer, Sgd};
+use plimsoll::optimizers::{Adam, Recipe, Sgd};
 use plimsoll::{Device, Model, PlanRequest, devices, models};
 
 use crate::failure::Failure;
@@ -67,11 +67,11 @@ pub enum OptimizerName {
 }
 
 impl OptimizerName {
-    fn optimizer(self) -> Arc<dyn Optimizer> {
+    fn recipe(self) -> Recipe {
         match self {
-            OptimizerName::Sgd => Arc::new(Sgd::default()),
-            OptimizerName::Adam => Arc::new(Adam::default()),
-            OptimizerName::Adamw => Arc::new(Adam::adamw()),
+            OptimizerName::Sgd => Sgd::default().into(),
+            OptimizerName::Adam => Adam::default().into(),
+            OptimizerName::Adamw => Adam::adamw().into(),
         }
     }
 }
@@ -80,8 +80,8 @@ impl OptimizerName {
 pub struct Setup {
     /// The model at its published size.
     pub model: Box<dyn Model>,
-    /// The optimizer.
-    pub optimizer: Arc<dyn Optimizer>,
+    /// The optimizer with its settings.
+    pub recipe: Recipe,
     /// The device.
     pub device: Arc<dyn Device>,
     /// The data set.
@@ -104,8 +104,8 @@ impl Choices {
             None => embedded_sample()?,
         };
         let batch = self.batch.unwrap_or_else(|| DEFAULT_BATCH.min(data.train.items()));
-        let optimizer = self.optimizer.optimizer();
-        Ok(Setup { model, optimizer, device, data, batch, budget_bytes })
+        let recipe = self.optimizer.recipe();
+        Ok(Setup { model, recipe, device, data, batch, budget_bytes })
     }
 
     /// A remark where the batch is not the one that the help promises first.
@@ -146,11 +146,12 @@ impl Setup {
     pub fn request(&self, budget_bytes: u64) -> PlanRequest<'_> {
         PlanRequest {
             model: &*self.model,
-            optimizer: &*self.optimizer,
+            recipe: &self.recipe,
             batch: self.batch,
             evaluate_items: Some(self.data.test.items()),
             budget_bytes,
             micro_batches: None,
+            split_batch_statistics: false,
         }
     }
 }

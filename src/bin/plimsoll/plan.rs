@@ -77,7 +77,7 @@ pub fn plan(choices: &Choices, setup: &Setup) -> Result<(Plan, PlanReport), Fail
         micro_batch: plan.micro_batches.iter().map(|m| m.items).max().unwrap_or(0),
         micro_batches: plan.micro_batches.len(),
         precision: "f32",
-        optimizer: setup.optimizer.name(),
+        optimizer: setup.recipe.optimizer.name(),
         device: device.id.clone(),
         device_name: device.name.clone(),
         budget_bytes: setup.budget_bytes,

@@ -70,7 +70,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let (plan, report) = plan(choices, &setup)?;
     check_images(&plan, &setup)?;
-    let rate = arguments.lr.unwrap_or_else(|| setup.optimizer.default_learning_rate());
+    let rate = arguments.lr.unwrap_or_else(|| setup.recipe.optimizer.default_learning_rate());
     let mut reporter = Reporter::new(choices.json);
     reporter.plan(&report, &introduction(arguments, &setup, rate))?;
     if let Some(note) = choices.batch_note(&setup) {
@@ -131,9 +131,9 @@ fn train(
     rate: f32,
     reporter: &mut Reporter,
 ) -> Result<(), Failure> {
-    let Setup { optimizer, device, data, batch, budget_bytes, .. } = setup;
+    let Setup { recipe, device, data, batch, budget_bytes, .. } = setup;
     let ledger = Ledger::new(budget_bytes);
-    let mut trainer = Trainer::load(Arc::new(plan), optimizer, &*device, ledger, arguments.seed)?;
+    let mut trainer = Trainer::load(Arc::new(plan), recipe, &*device, ledger, arguments.seed)?;
     reporter.notes(&trainer.notes())?;
     let mut batches = Batches::training(Arc::new(data.train), batch, arguments.seed, 0)?;
     let steps = batches.batches_per_epoch();

@@ -5,6 +5,7 @@ mod cross_entropy;
 mod embedding;
 mod map;
 mod matmul;
+mod moments;
 mod reduce;
 mod strided_copy;
 
@@ -26,6 +27,7 @@ enum Kind {
     Map(map::Task),
     Reduce(reduce::Task),
     Matmul(matmul::Task),
+    Moments(moments::Task),
     StridedCopy(strided_copy::Task),
     Embedding(embedding::Task),
     EmbeddingGradient(embedding::GradientTask),
@@ -59,6 +61,12 @@ impl Task {
                 Kind::Reduce(reduce::Task::new(op, &shapes, inputs, outputs[0], workspace))
             }
             Op::Matmul(op) => Kind::Matmul(matmul::Task::new(op, node, inputs, outputs[0])),
+            Op::Moments(op) => Kind::Moments(moments::Task {
+                op: op.clone(),
+                input: inputs[0],
+                outputs,
+                workspace,
+            }),
             Op::Reshape(_) => Kind::Nothing,
             Op::Permute(op) => copy(vec![op.copy(shapes[0])], 0),
             Op::Slice(op) => copy(vec![op.copy(shapes[0])], 0),
@@ -105,6 +113,7 @@ impl Task {
             Kind::Map(t) => t.run(),
             Kind::Reduce(t) => t.run(),
             Kind::Matmul(t) => t.run(pool.current_num_threads()),
+            Kind::Moments(t) => t.run(),
             Kind::StridedCopy(t) => t.run(),
             Kind::Embedding(t) => t.run(),
             Kind::EmbeddingGradient(t) => t.run(),

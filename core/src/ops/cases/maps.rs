@@ -14,7 +14,7 @@ pub fn maps(out: &mut Vec<Case>) {
     let x = || E::input(0);
     let y = || E::input(1);
     // Functions: WGSL grants exp and log a few ulp, others follow from them.
-    let unary: [(&str, Fill, E, f64); 14] = [
+    let unary: [(&str, Fill, E, f64); 19] = [
         ("neg", Fill::Normal, -x(), 1.0),
         ("abs", Fill::AwayFromZero, x().abs(), 1.0),
         ("exp", Fill::Normal, x().exp(), 8.0),
@@ -28,8 +28,13 @@ pub fn maps(out: &mut Vec<Case>) {
         ("sin", Fill::Positive, x().sin(), 8.0),
         ("cos", Fill::Positive, x().cos(), 8.0),
         ("relu", Fill::AwayFromZero, x().max(0.0), 1.0),
-        ("sigmoid", Fill::Normal, 1.0 / ((-x()).exp() + 1.0), 8.0),
-        ("clamp", Fill::AwayFromZero, x().max(-0.05).min(0.05), 1.0),
+        ("sigmoid", Fill::Normal, x().sigmoid(), 8.0),
+        ("clamp", Fill::AwayFromZero, x().clamp(-0.05, 0.05), 1.0),
+        ("softplus", Fill::Normal, x().softplus(), 8.0),
+        ("silu", Fill::Normal, x().silu(), 8.0),
+        ("gelu", Fill::Normal, x().gelu(), 8.0),
+        ("gelu_tanh", Fill::Normal, x().gelu_tanh(), 8.0),
+        ("leaky_relu", Fill::AwayFromZero, x().leaky_relu(0.01), 1.0),
         ("select", Fill::AwayFromZero, x().less(0.0).select(x() * 0.01, x()), 1.0),
     ];
     for (name, fill, e, ulps) in unary {

@@ -9,6 +9,7 @@ mod copies;
 mod lookups;
 mod losses;
 mod maps;
+mod norms;
 mod products;
 mod reductions;
 
@@ -136,6 +137,7 @@ fn normal(shape: &[usize]) -> (TensorType, Fill) {
 pub fn cases() -> Vec<Case> {
     let mut out = Vec::new();
     maps::maps(&mut out);
+    norms::norms(&mut out);
     reductions::reductions(&mut out);
     products::products(&mut out);
     copies::copies(&mut out);
@@ -166,6 +168,7 @@ mod tests {
             "map",
             "reduce",
             "matmul",
+            "moments",
             "permute",
             "slice",
             "pad",
