@@ -4,7 +4,7 @@
 //! The timeline runs through the parts in order. A part's first moment is its
 //! upload, then comes one moment a node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Part, PartKind, PlannedLeaf, PlannedNode};
 use crate::error::{Error, Result};
@@ -135,7 +135,8 @@ impl Layout {
         for (n, node) in program.nodes.iter().enumerate() {
             node.inputs.iter().chain(&node.outputs).for_each(|u| last_use[u.value] = n);
         }
-        let used = |v: usize| program.nodes.iter().any(|n| n.inputs.iter().any(|u| u.value == v));
+        let mut used = vec![false; program.values.len()];
+        program.nodes.iter().flat_map(|n| &n.inputs).for_each(|u| used[u.value] = true);
         for (v, value) in program.values.iter().enumerate() {
             storage[v] = match &value.leaf {
                 None => None,
@@ -150,7 +151,7 @@ impl Layout {
                         id
                     }
                 }),
-                Some(Leaf::Input) if used(v) => {
+                Some(Leaf::Input) if used[v] => {
                     let id = self.draft(&value.name, value.class, value.bytes, false, upload);
                     let operand = Operand { storage: id, tensor: value.tensor.clone() };
                     inputs.push((value.name.clone(), operand));
@@ -212,8 +213,9 @@ impl Layout {
                 last.insert(s, n);
             });
         }
+        let kept: BTreeSet<StorageId> = accumulators.values().copied().collect();
         for (s, n) in last {
-            if !self.drafts[s].persistent && !accumulators.values().any(|a| *a == s) {
+            if !self.drafts[s].persistent && !kept.contains(&s) {
                 nodes[n].frees.push(s);
             }
         }

@@ -5,6 +5,8 @@
 //! Fusion depends on the graph alone, never on the plan, so that plans do not
 //! change bits.
 
+use std::collections::BTreeMap;
+
 use super::{PartProgram, ProgramNode, Use, reads_in_place, writers};
 use crate::dtype::DType;
 use crate::expression::Expression;
@@ -15,45 +17,94 @@ use crate::shape;
 
 /// Fuses wherever a value has one reader that can take over its computation.
 pub fn fuse(part: &mut PartProgram) {
-    let mut n = 0;
-    while n < part.nodes.len() {
-        // Nodes are in topological order, so producers have been fused before.
-        while let Some((producer, fused)) = find(part, n) {
+    let mut fusion = Fusion::of(part);
+    // Nodes are in topological order, so producers have been fused before.
+    for n in 0..part.nodes.len() {
+        while let Some((producer, fused)) = fusion.find(part, n) {
+            fusion.count(&part.nodes[n], -1);
+            fusion.count(&part.nodes[producer], -1);
+            fusion.count(&fused, 1);
+            fusion.gone[producer] = true;
             part.nodes[n] = fused;
-            part.nodes.remove(producer);
-            n -= 1;
         }
-        n += 1;
     }
+    let mut gone = fusion.gone.into_iter();
+    part.nodes.retain(|_| !gone.next().unwrap_or(false));
 }
 
-/// A producer that fuses into node `n`, and the result.
-fn find(part: &PartProgram, n: usize) -> Option<(usize, ProgramNode)> {
-    let consumer = &part.nodes[n];
-    for (k, u) in consumer.inputs.iter().enumerate() {
-        let value = &part.values[u.value];
-        if value.leaf.is_some() || value.assigned.is_some() {
-            continue;
+/// What fusion looks up. Nodes keep their places until all are fused.
+struct Fusion {
+    /// For each value, how often it is read.
+    readers: Vec<i64>,
+    /// For each value, the node that makes it.
+    producer: Vec<Option<usize>>,
+    /// For each node, whether another has taken it over.
+    gone: Vec<bool>,
+    /// For each leaf that is stored into, the node that does it.
+    writers: BTreeMap<usize, usize>,
+}
+
+impl Fusion {
+    fn of(part: &PartProgram) -> Fusion {
+        let mut fusion = Fusion {
+            readers: vec![0; part.values.len()],
+            producer: vec![None; part.values.len()],
+            gone: vec![false; part.nodes.len()],
+            writers: writers(part),
+        };
+        for (n, node) in part.nodes.iter().enumerate() {
+            fusion.count(node, 1);
+            node.outputs.iter().for_each(|o| fusion.producer[o.value] = Some(n));
         }
-        let readers: usize = part
-            .nodes
-            .iter()
-            .map(|node| node.inputs.iter().filter(|i| i.value == u.value).count())
-            .sum();
-        let makes = |node: &ProgramNode| node.outputs.iter().any(|o| o.value == u.value);
-        let producer = part.nodes[..n].iter().position(makes)?;
-        if readers != 1 || !same_pass(part.nodes[producer].phase, consumer.phase) {
-            continue;
-        }
-        let Some(fused) = join(&part.nodes[producer], consumer, k) else { continue };
-        if fused.inputs.len() + fused.outputs.len() <= Capabilities::PORTABLE.max_bindings
-            && fits_parameters(&fused)
-            && keeps_assignments(part, &part.nodes[producer], &fused, n)
-        {
-            return Some((producer, fused));
-        }
+        fusion
     }
-    None
+
+    fn count(&mut self, node: &ProgramNode, by: i64) {
+        node.inputs.iter().for_each(|u| self.readers[u.value] += by);
+    }
+
+    /// A producer that fuses into node `n`, and the result.
+    fn find(&self, part: &PartProgram, n: usize) -> Option<(usize, ProgramNode)> {
+        let consumer = &part.nodes[n];
+        consumer.inputs.iter().enumerate().find_map(|(k, u)| {
+            let value = &part.values[u.value];
+            if value.leaf.is_some() || value.assigned.is_some() || self.readers[u.value] != 1 {
+                return None;
+            }
+            let place = self.producer[u.value]?;
+            let producer = &part.nodes[place];
+            if !same_pass(producer.phase, consumer.phase) {
+                return None;
+            }
+            let fused = join(producer, consumer, k)?;
+            let fits =
+                fused.inputs.len() + fused.outputs.len() <= Capabilities::PORTABLE.max_bindings
+                    && fits_parameters(&fused)
+                    && self.keeps_assignments(part, producer, &fused, n);
+            fits.then_some((place, fused))
+        })
+    }
+
+    /// The producer may read no leaf that an earlier node stores into (it
+    /// reads it later now), and the fused node must still be able to write in
+    /// place.
+    fn keeps_assignments(
+        &self,
+        part: &PartProgram,
+        producer: &ProgramNode,
+        fused: &ProgramNode,
+        consumer: usize,
+    ) -> bool {
+        let unmoved = producer
+            .inputs
+            .iter()
+            .all(|u| self.writers.get(&u.value).is_none_or(|writer| *writer >= consumer));
+        unmoved
+            && fused.outputs.iter().all(|o| match part.values[o.value].assigned {
+                Some(leaf) => reads_in_place(fused, leaf, o.value),
+                None => true,
+            })
+    }
 }
 
 /// Whether sizes and strides surely fit a parameter block, beside the ten words
@@ -70,26 +121,6 @@ fn fits_parameters(node: &ProgramNode) -> bool {
 /// Moving a forward op into the backward pass would keep its inputs alive.
 fn same_pass(producer: Phase, consumer: Phase) -> bool {
     producer == consumer || (producer, consumer) == (Phase::Backward, Phase::Update)
-}
-
-/// The producer may read no leaf that an earlier node stores into (it reads it
-/// later now), and the fused node must still be able to write in place.
-fn keeps_assignments(
-    part: &PartProgram,
-    producer: &ProgramNode,
-    fused: &ProgramNode,
-    consumer: usize,
-) -> bool {
-    let writers = writers(part);
-    let unmoved = producer
-        .inputs
-        .iter()
-        .all(|u| writers.get(&u.value).is_none_or(|writer| *writer >= consumer));
-    unmoved
-        && fused.outputs.iter().all(|o| match part.values[o.value].assigned {
-            Some(leaf) => reads_in_place(fused, leaf, o.value),
-            None => true,
-        })
 }
 
 fn join(producer: &ProgramNode, consumer: &ProgramNode, k: usize) -> Option<ProgramNode> {

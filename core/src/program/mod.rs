@@ -432,18 +432,28 @@ fn lower_views(g: &Graph, kind: PartKind, gradients: &BTreeSet<ValueId>) -> Resu
     let sources: BTreeMap<usize, usize> =
         g.assigns.iter().map(|(leaf, v)| (leaf.0 as usize, root[v.0 as usize])).collect();
     let mut assigned_leaves = BTreeSet::new();
+    let mut producer = vec![None; values.len()];
+    let mut is_read = vec![false; values.len()];
+    for (n, node) in nodes.iter().enumerate() {
+        node.outputs.iter().for_each(|u| producer[u.value] = Some(n));
+        node.inputs.iter().for_each(|u| is_read[u.value] = true);
+    }
     for (leaf, value) in &g.assigns {
         let (leaf, source) = (leaf.0 as usize, root[value.0 as usize]);
         if !assigned_leaves.insert(leaf) {
             return Err(Error::shape(&values[leaf].name, "is assigned twice in one part"));
         }
-        let target = if writes_directly(&nodes, &values, &sources, leaf, source) {
+        let maker = producer[source].filter(|_| !is_read[source]).map(|n| &nodes[n]);
+        let free = values[source].leaf.is_none() && values[source].assigned.is_none();
+        let direct = |node| free && writes_directly(node, &sources, leaf, source);
+        let target = if maker.is_some_and(direct) {
             source
         } else {
             // Through a copy of its own, which runs when nobody reads the
             // leaf's old content any more.
             let tensor = g.value(*value).tensor.clone();
             let expression = Expression::new(vec![tensor.dtype], &[E::input(0)]);
+            is_read[source] = true;
             let copy = values.len();
             values.push(ProgramValue { leaf: None, ..values[source].clone() });
             nodes.push(ProgramNode {
@@ -460,29 +470,19 @@ fn lower_views(g: &Graph, kind: PartKind, gradients: &BTreeSet<ValueId>) -> Resu
     Ok(PartProgram { kind, nodes, values })
 }
 
-/// Whether the op that makes `source` may write it into `leaf`'s memory.
+/// Whether `node`, which makes `source`, may write it into `leaf`'s memory.
 fn writes_directly(
-    nodes: &[ProgramNode],
-    values: &[ProgramValue],
+    node: &ProgramNode,
     sources: &BTreeMap<usize, usize>,
     leaf: usize,
     source: usize,
 ) -> bool {
-    if values[source].leaf.is_some() || values[source].assigned.is_some() {
-        return false;
-    }
-    let read = |n: &ProgramNode| n.inputs.iter().any(|u| u.value == source);
     // Two nodes that each read what the other overwrites could not be ordered.
-    let crosses = |n: &ProgramNode| {
-        n.inputs.iter().filter(|u| u.value != leaf).any(|u| {
-            let other = sources.get(&u.value);
-            other.is_some_and(|source| n.outputs.iter().all(|o| o.value != *source))
-        })
-    };
-    let Some(node) = nodes.iter().find(|n| n.outputs.iter().any(|u| u.value == source)) else {
-        return false;
-    };
-    !nodes.iter().any(read) && !crosses(node) && reads_in_place(node, leaf, source)
+    let crosses = node.inputs.iter().filter(|u| u.value != leaf).any(|u| {
+        let other = sources.get(&u.value);
+        other.is_some_and(|source| node.outputs.iter().all(|o| o.value != *source))
+    });
+    !crosses && reads_in_place(node, leaf, source)
 }
 
 /// Whether `node` may write `source` over `leaf` although it reads it.
