@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use plimsoll::expression::E;
 use plimsoll::graph::{Loss, Model};
-use plimsoll::ops::{CrossEntropy, ValueId};
+use plimsoll::ops::{CrossEntropy, Emit, LinearCrossEntropy, Op, ValueId};
 use plimsoll::optimizers::{Adam, Optimizer, Sgd};
 use plimsoll::{Batch, DType, Device, Graph, Init, Result};
 use support::error::{bound, check, functions};
@@ -27,7 +27,10 @@ macro_rules! golden {
         }
     };
 }
-golden!(map reduce matmul permute slice pad concat embedding cross_entropy optimizers mlp);
+golden!(
+    map reduce matmul permute slice pad concat embedding cross_entropy linear_cross_entropy
+    optimizers mlp
+);
 
 fn run(name: &str, test: fn(&dyn Device, Case<'_>)) {
     let file = File::open(name);
@@ -224,6 +227,26 @@ mod cases {
         let mean = [trainer.loss().expect("there is one")];
         check(&format!("{label}, mean"), &mean, &case.floats("out.mean"), close + bound(rows));
         check(&format!("{label}, step"), &gradients["logits"], &expected, close + bound(2));
+    }
+
+    pub fn linear_cross_entropy(device: &dyn Device, case: Case<'_>) {
+        let loss = CrossEntropy {
+            ignore_index: case.number("ignore_index") as i32,
+            label_smoothing: case.number("label_smoothing") as f32,
+        };
+        let [classes, width] = case.get("in.weight").shape[..] else { panic!("a matrix") };
+        let rows = case.get("in.labels").shape[0];
+        // Two rows of logits at a time.
+        let op = LinearCrossEntropy { loss, chunk_bytes: (8 * classes) as u64 };
+        // A logit's error is a relative error of its exponential.
+        let close = functions(FUNCTION_ULPS) + bound(classes + rows + width * width);
+        // Inputs come in order of their names: bias, hidden, labels, weight.
+        let bias = case.names("in.").contains(&"bias");
+        check_simple(device, case, close, close, |g, x| {
+            let mut inputs = vec![x[x.len() - 3], x[x.len() - 1], x[x.len() - 2]];
+            inputs.extend(bias.then_some(x[0]));
+            Ok(g.emit(Op::LinearCrossEntropy(op.clone()), &inputs)?[0])
+        });
     }
 
     pub fn optimizers(device: &dyn Device, case: Case<'_>) {

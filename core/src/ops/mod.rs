@@ -9,6 +9,7 @@ pub mod cases;
 pub mod concat;
 pub mod cross_entropy;
 pub mod embedding;
+pub mod linear_cross_entropy;
 pub mod map;
 pub mod matmul;
 pub mod pad;
@@ -21,6 +22,7 @@ pub mod strided_copy;
 pub use concat::Concat;
 pub use cross_entropy::{CrossEntropy, CrossEntropyGradient};
 pub use embedding::{Embedding, EmbeddingGradient};
+pub use linear_cross_entropy::{LinearCrossEntropy, LinearCrossEntropyGradient};
 pub use map::Map;
 pub use matmul::Matmul;
 pub use pad::Pad;
@@ -186,6 +188,8 @@ pub enum Op {
     EmbeddingGradient(EmbeddingGradient),
     CrossEntropy(CrossEntropy),
     CrossEntropyGradient(CrossEntropyGradient),
+    LinearCrossEntropy(LinearCrossEntropy),
+    LinearCrossEntropyGradient(LinearCrossEntropyGradient),
 }
 
 impl std::ops::Deref for Op {
@@ -204,6 +208,8 @@ impl std::ops::Deref for Op {
             Op::EmbeddingGradient(o) => o,
             Op::CrossEntropy(o) => o,
             Op::CrossEntropyGradient(o) => o,
+            Op::LinearCrossEntropy(o) => o,
+            Op::LinearCrossEntropyGradient(o) => o,
         }
     }
 }

@@ -3,13 +3,14 @@
 
 mod cross_entropy;
 mod embedding;
+mod linear_cross_entropy;
 mod map;
 mod matmul;
 mod reduce;
 mod strided_copy;
 
-use plimsoll_core::ops::{Op, Operand};
-use plimsoll_core::plan::PlannedNode;
+use plimsoll_core::ops::{LinearCrossEntropy, Op, Operand};
+use plimsoll_core::plan::{PlannedNode, types};
 
 use crate::arena::{Arena, Memory};
 
@@ -31,6 +32,8 @@ enum Kind {
     EmbeddingGradient(embedding::GradientTask),
     CrossEntropy(cross_entropy::Task),
     CrossEntropyGradient(cross_entropy::GradientTask),
+    LinearCrossEntropy(linear_cross_entropy::Task),
+    LinearCrossEntropyGradient(linear_cross_entropy::GradientTask),
     /// A change of shape computes nothing.
     Nothing,
 }
@@ -52,6 +55,15 @@ impl Task {
                 inputs: inputs.clone(),
                 output: outputs[0],
             })
+        };
+        let linear = |op: &LinearCrossEntropy, bias| linear_cross_entropy::Linear {
+            loss: op.loss.clone(),
+            extents: op.extents(&types(&node.inputs)),
+            hidden: inputs[0],
+            weight: inputs[1],
+            labels: inputs[2],
+            bias,
+            workspace: workspace.expect("chunks need workspace"),
         };
         let kind = match &node.op {
             Op::Map(op) => Kind::Map(map::Task::new(op, &shapes, inputs, outputs)),
@@ -95,6 +107,18 @@ impl Task {
                     output: outputs[0],
                 })
             }
+            Op::LinearCrossEntropy(op) => Kind::LinearCrossEntropy(linear_cross_entropy::Task {
+                linear: linear(op, inputs.get(3).copied()),
+                outputs,
+            }),
+            Op::LinearCrossEntropyGradient(op) => {
+                Kind::LinearCrossEntropyGradient(linear_cross_entropy::GradientTask {
+                    linear: linear(&op.forward, inputs.get(5).copied()),
+                    logsumexp: inputs[3],
+                    gradient: inputs[4],
+                    outputs: op.places().map(|j| j.map(|j| outputs[j])),
+                })
+            }
         };
         Task { kind }
     }
@@ -110,6 +134,8 @@ impl Task {
             Kind::EmbeddingGradient(t) => t.run(),
             Kind::CrossEntropy(t) => t.run(),
             Kind::CrossEntropyGradient(t) => t.run(),
+            Kind::LinearCrossEntropy(t) => t.run(pool.current_num_threads()),
+            Kind::LinearCrossEntropyGradient(t) => t.run(pool.current_num_threads()),
             Kind::Nothing => {}
         }
     }

@@ -28,6 +28,10 @@ pub enum Fill {
     Distinct,
     /// Normal, every fifth element NaN from the third on.
     SomeNan,
+    /// Plus or minus this.
+    Signs(f32),
+    /// This.
+    Constant(f32),
     /// Integers in 0..bound.
     Below(u32),
     /// Integers in 0..bound, every third one replaced by this.
@@ -110,6 +114,10 @@ impl Case {
                     Fill::SomeNan => (0..n)
                         .map(|i| if i % 5 == 2 { f64::NAN } else { f64::from(s.normal()) })
                         .collect(),
+                    Fill::Signs(x) => {
+                        (0..n).map(|_| f64::from(if s.below(2) == 0 { *x } else { -*x })).collect()
+                    }
+                    Fill::Constant(x) => vec![f64::from(*x); n],
                     Fill::Below(bound) => (0..n).map(|_| f64::from(s.below(*bound))).collect(),
                     Fill::BelowOr(bound, other) => (0..n)
                         .map(|i| {
@@ -174,6 +182,8 @@ mod tests {
             "embedding_gradient",
             "cross_entropy",
             "cross_entropy_gradient",
+            "linear_cross_entropy",
+            "linear_cross_entropy_gradient",
         ];
         for op in ops {
             assert!(cases().iter().any(|c| c.op.name() == op), "{op} has no case");
