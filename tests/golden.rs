@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use plimsoll::expression::E;
 use plimsoll::graph::{Loss, Model};
-use plimsoll::ops::{CrossEntropy, Emit, LinearCrossEntropy, Op, ValueId};
+use plimsoll::ops::{CrossEntropy, Emit, LinearCrossEntropy, Op, Pool, UpsampleMode, ValueId};
 use plimsoll::optimizers::{Adam, Optimizer, Sgd};
 use plimsoll::{Batch, DType, Device, Graph, Init, Result};
 use support::error::{bound, check, functions};
@@ -28,7 +28,7 @@ macro_rules! golden {
     };
 }
 golden!(
-    map reduce matmul permute slice pad concat embedding cross_entropy linear_cross_entropy
+    map reduce matmul permute slice pad concat split max_pool avg_pool upsample embedding cross_entropy linear_cross_entropy
     optimizers mlp
 );
 
@@ -182,6 +182,50 @@ mod cases {
     pub fn concat(device: &dyn Device, case: Case<'_>) {
         let axis = case.number("axis") as usize;
         check_copy(device, case, |g, x| g.concat(x, axis));
+    }
+
+    pub fn split(device: &dyn Device, case: Case<'_>) {
+        let label = case.label(&device.description().name);
+        let (axis, sizes) = (case.number("axis") as usize, case.sizes("sizes"));
+        let upstream: Vec<Vec<f32>> =
+            (0..sizes.len() - 1).map(|i| case.floats(&format!("grad_out.{i}"))).collect();
+        let upstream: Vec<&[f32]> = upstream.iter().map(Vec::as_slice).collect();
+        let result = evaluate(device, &case.inputs(), Given::Inputs, &upstream, |g, x| {
+            g.split(x[0], axis, &sizes)
+        });
+        let result = result.unwrap_or_else(|e| panic!("{label}: {e}"));
+        for (i, piece) in result.outputs.iter().enumerate() {
+            check(&label, piece, &case.floats(&format!("out.{i}")), bound(0));
+        }
+        let gradient = result.gradients[0].as_ref().expect("there is one");
+        check(&label, gradient, &case.floats("grad.x"), bound(0));
+    }
+
+    fn pool_of(case: Case<'_>) -> Pool {
+        let pool = Pool::new(&case.sizes("kernel"));
+        pool.stride(&case.sizes("stride")).padding(&case.sizes("padding"))
+    }
+
+    pub fn max_pool(device: &dyn Device, case: Case<'_>) {
+        let pool = pool_of(case);
+        let window = pool.kernel.iter().product();
+        check_simple(device, case, bound(0), bound(window), |g, x| g.max_pool(x[0], &pool));
+    }
+
+    pub fn avg_pool(device: &dyn Device, case: Case<'_>) {
+        let (pool, include) = (pool_of(case), case.flag("count_include_pad"));
+        // A division is within 2.5 ulp.
+        let close = bound(pool.kernel.iter().product()) + functions(2.5);
+        check_simple(device, case, close, close, |g, x| g.avg_pool(x[0], &pool, include));
+    }
+
+    pub fn upsample(device: &dyn Device, case: Case<'_>) {
+        let factors = case.sizes("factors");
+        let linear = case.flag("linear");
+        let mode = if linear { UpsampleMode::Linear } else { UpsampleMode::Nearest };
+        let terms = factors.iter().map(|f| 2 * f).product();
+        let value = if linear { bound(8) } else { bound(0) };
+        check_simple(device, case, value, bound(terms), |g, x| g.upsample(x[0], &factors, mode));
     }
 
     pub fn embedding(device: &dyn Device, case: Case<'_>) {

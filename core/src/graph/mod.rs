@@ -7,6 +7,7 @@ mod copies;
 mod lookups;
 mod losses;
 mod maps;
+mod pools;
 mod products;
 mod reductions;
 

@@ -9,6 +9,7 @@ mod copies;
 mod lookups;
 mod losses;
 mod maps;
+mod pools;
 mod products;
 mod reductions;
 
@@ -147,6 +148,7 @@ pub fn cases() -> Vec<Case> {
     reductions::reductions(&mut out);
     products::products(&mut out);
     copies::copies(&mut out);
+    pools::pools(&mut out);
     lookups::lookups(&mut out);
     losses::losses(&mut out);
     out
@@ -184,6 +186,13 @@ mod tests {
             "cross_entropy_gradient",
             "linear_cross_entropy",
             "linear_cross_entropy_gradient",
+            "split",
+            "max_pool",
+            "max_pool_gradient",
+            "avg_pool",
+            "avg_pool_gradient",
+            "upsample",
+            "upsample_gradient",
         ];
         for op in ops {
             assert!(cases().iter().any(|c| c.op.name() == op), "{op} has no case");
