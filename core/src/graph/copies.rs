@@ -115,3 +115,62 @@ impl Graph {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::dtype::DType;
+    use crate::error::Error;
+    use crate::graph::{Graph, Mode};
+
+    #[test]
+    fn shapes_are_those_of_pytorch() {
+        let mut g = Graph::new(Mode::Train);
+        let x = g.input("x", &[2, 7, 1, 5], DType::F32).expect("fine");
+        let y = g.input("y", &[2, 7, 1, 5], DType::F32).expect("fine");
+        let sizes = |g: &Graph, pieces: &[crate::ops::ValueId]| -> Vec<usize> {
+            pieces.iter().map(|p| g.shape(*p)[1]).collect()
+        };
+        for (count, expected) in [(1, vec![7]), (3, vec![3, 3, 1]), (4, vec![2, 2, 2, 1])] {
+            let pieces = g.chunk(x, count, 1).expect("fine");
+            assert_eq!(sizes(&g, &pieces), expected);
+        }
+        // Fewer than asked for.
+        let pieces = g.chunk(x, 5, 1).expect("fine");
+        assert_eq!(sizes(&g, &pieces), [2, 2, 2, 1]);
+        assert_eq!(g.chunk(x, 9, 1).expect("fine").len(), 7);
+        let made = [
+            (g.transpose(x, 3, 1), vec![2, 5, 1, 7]),
+            (g.flatten(x, 1), vec![2, 35]),
+            (g.squeeze(x, 2), vec![2, 7, 5]),
+            (g.unsqueeze(x, 4), vec![2, 7, 1, 5, 1]),
+            (g.stack(&[x, y, x], 1), vec![2, 3, 7, 1, 5]),
+            (g.expand(x, &[3, 2, 7, 4, 5]), vec![3, 2, 7, 4, 5]),
+        ];
+        for (value, shape) in made {
+            assert_eq!(g.shape(value.expect("fine")), shape);
+        }
+    }
+
+    #[test]
+    fn axes_that_are_not_there_are_typed_errors() {
+        let mut g = Graph::new(Mode::Train);
+        let x = g.input("x", &[2, 3], DType::F32).expect("fine");
+        let failed = [
+            g.transpose(x, 0, 2).map(|_| ()),
+            g.flatten(x, 2).map(|_| ()),
+            g.squeeze(x, 0).map(|_| ()),
+            g.squeeze(x, 2).map(|_| ()),
+            g.unsqueeze(x, 3).map(|_| ()),
+            g.stack(&[], 0).map(|_| ()),
+            g.expand(x, &[2, 4]).map(|_| ()),
+            g.chunk(x, 2, 2).map(|_| ()),
+            g.split(x, 0, &[1, 2]).map(|_| ()),
+            g.split(x, 0, &[2, 0]).map(|_| ()),
+            g.split(x, 0, &[usize::MAX, 3]).map(|_| ()),
+        ];
+        for result in failed {
+            assert!(matches!(result, Err(Error::Shape { .. })), "{result:?}");
+        }
+        assert!(matches!(g.chunk(x, 0, 1), Err(Error::Setting { .. })));
+    }
+}

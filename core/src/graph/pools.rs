@@ -44,3 +44,19 @@ impl Graph {
         Ok(self.emit(Op::Upsample(op), &[x])?[0])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::dtype::DType;
+    use crate::error::Error;
+    use crate::graph::{Graph, Mode};
+
+    #[test]
+    fn global_means_are_over_planes() {
+        let mut g = Graph::new(Mode::Train);
+        let x = g.input("x", &[2, 3, 4, 5], DType::F32).expect("fine");
+        let y = g.global_avg_pool(x).expect("fine");
+        assert_eq!(g.shape(y), [2, 3]);
+        assert!(matches!(g.global_avg_pool(y), Err(Error::Shape { .. })));
+    }
+}
