@@ -7,7 +7,8 @@
 // Groups are folded into x and y.
 // Moves: the logits twice (the second time from caches). Bound by bandwidth
 // for many classes, by the launch of groups for few.
-// Parameters: rows, classes, ignored label, bits of the label smoothing.
+// Parameters: rows, classes, ignored label, bits of the label smoothing, place
+// of the first row in the labels and the results.
 var<workgroup> largest: array<f32, WORKGROUP>;
 var<workgroup> place: array<u32, WORKGROUP>;
 var<workgroup> exponentials: array<f32, WORKGROUP>;
@@ -71,7 +72,8 @@ fn main(
         return;
     }
     let logsumexp = shift + log(exponentials[0]);
-    let label = load_labels(row);
+    let here = parameter(4u) + row;
+    let label = load_labels(here);
     var loss = 0.0f;
     var weight = 0.0f;
     var correct = 0.0f;
@@ -92,8 +94,8 @@ fn main(
             correct = select(0.0f, 1.0f, place[0] == class_index);
         }
     }
-    store_loss(row, loss);
-    store_weight(row, weight);
-    store_logsumexp(row, logsumexp);
-    store_correct(row, correct);
+    store_loss(here, loss);
+    store_weight(here, weight);
+    store_logsumexp(here, logsumexp);
+    store_correct(here, correct);
 }

@@ -4,7 +4,8 @@
 // and y. In place, `logits` and `out` are the same memory: each invocation
 // reads its element before it writes it.
 // Moves: each logit once in, once out. Bound by bandwidth.
-// Parameters: rows, classes, ignored label, bits of the label smoothing.
+// Parameters: rows, classes, ignored label, bits of the label smoothing, place
+// of the first row in the labels, logsumexp and gradient.
 @compute @workgroup_size(WORKGROUP)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -17,7 +18,8 @@ fn main(
         return;
     }
     let row = i / classes;
-    let label = load_labels(row);
+    let here = parameter(4u) + row;
+    let label = load_labels(here);
     if (bitcast<u32>(label) == parameter(2u)) {
         store_out(i, 0.0f);
         return;
@@ -25,6 +27,6 @@ fn main(
     let smoothing = as_f32(parameter(3u));
     let at_label = select(0.0f, 1.0f - smoothing, u32(label) == i - row * classes);
     let target_share = at_label + smoothing / f32(classes);
-    let share = exp(load_logits(i) - load_logsumexp(row));
-    store_out(i, (share - target_share) * load_gradient(row));
+    let share = exp(load_logits(i) - load_logsumexp(here));
+    store_out(i, (share - target_share) * load_gradient(here));
 }

@@ -4,9 +4,9 @@
 // accumulator and `fma`, so that on a device they all give the same bits: the
 // tuner's choice among them does not show in the results.
 //
-// Parameters: m, n, k, batch, then those of the printed epilogue. Workgroups
-// are tiles of the result, along n first, then m, then the batch, folded into
-// x and y.
+// Parameters: m, n, k, batch, first elements of A, B and C, then those of the
+// printed epilogue. Workgroups are tiles of the result, along n first, then m,
+// then the batch, folded into x and y.
 
 // Which part of the result a workgroup computes.
 struct Tile {
@@ -29,9 +29,9 @@ fn tile_of(group: u32, rows: u32, columns: u32) -> Tile {
     return Tile(
         (line - batch * down) * rows,
         (group - line * across) * columns,
-        batch * parameter(0u) * parameter(2u),
-        batch * parameter(2u) * parameter(1u),
-        batch * parameter(0u) * parameter(1u),
+        parameter(4u) + batch * parameter(0u) * parameter(2u),
+        parameter(5u) + batch * parameter(2u) * parameter(1u),
+        parameter(6u) + batch * parameter(0u) * parameter(1u),
         batch < parameter(3u),
     );
 }

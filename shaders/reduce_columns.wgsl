@@ -5,6 +5,7 @@
 // that loads coalesce; groups are folded into x and y.
 // Moves: every element once. Bound by bandwidth where outer * chunks * inner
 // fills the device.
+// With ACCUMULATE the sums are added to what the output holds.
 // Parameters: outer, length, inner, chunks, rows of a chunk, then those of the
 // printed prologue.
 @compute @workgroup_size(WORKGROUP)
@@ -29,6 +30,9 @@ fn main(
     if (MAXIMUM == 1u) {
         // Minus infinity.
         sum = as_f32(0xff800000u);
+    }
+    if (ACCUMULATE == 1u) {
+        sum = load_out(i);
     }
     for (var row = first; row < end; row++) {
         let x = prologue(element);

@@ -7,6 +7,9 @@ use plimsoll::expression::E;
 use plimsoll::graph::{Affine, Loss, Model, Running};
 use plimsoll::ops::{CrossEntropy, ValueId};
 use plimsoll::optimizers::{Adam, Recipe, Sgd};
+use plimsoll::graph::{Loss, Model};
+use plimsoll::ops::{CrossEntropy, Emit, LinearCrossEntropy, Op, Pool, UpsampleMode, ValueId};
+use plimsoll::optimizers::{Adam, Optimizer, Sgd};
 use plimsoll::{Batch, DType, Device, Graph, Init, Result};
 use support::error::{bound, check, functions};
 use support::evaluate::{Given, Tensor, evaluate, gradients_by_step};
@@ -27,6 +30,10 @@ macro_rules! golden {
 }
 golden!(map reduce matmul permute slice pad concat embedding cross_entropy losses norms clipping
     optimizers mlp);
+golden!(
+    map reduce matmul permute slice pad concat split max_pool avg_pool upsample embedding cross_entropy linear_cross_entropy
+    optimizers mlp
+);
 
 fn run(name: &str, test: fn(&dyn Device, Case<'_>)) {
     let file = File::open(name);
@@ -174,6 +181,50 @@ mod cases {
         check_copy(device, case, |g, x| g.concat(x, axis));
     }
 
+    pub fn split(device: &dyn Device, case: Case<'_>) {
+        let label = case.label(&device.description().name);
+        let (axis, sizes) = (case.number("axis") as usize, case.sizes("sizes"));
+        let upstream: Vec<Vec<f32>> =
+            (0..sizes.len() - 1).map(|i| case.floats(&format!("grad_out.{i}"))).collect();
+        let upstream: Vec<&[f32]> = upstream.iter().map(Vec::as_slice).collect();
+        let result = evaluate(device, &case.inputs(), Given::Inputs, &upstream, |g, x| {
+            g.split(x[0], axis, &sizes)
+        });
+        let result = result.unwrap_or_else(|e| panic!("{label}: {e}"));
+        for (i, piece) in result.outputs.iter().enumerate() {
+            check(&label, piece, &case.floats(&format!("out.{i}")), bound(0));
+        }
+        let gradient = result.gradients[0].as_ref().expect("there is one");
+        check(&label, gradient, &case.floats("grad.x"), bound(0));
+    }
+
+    fn pool_of(case: Case<'_>) -> Pool {
+        let pool = Pool::new(&case.sizes("kernel"));
+        pool.stride(&case.sizes("stride")).padding(&case.sizes("padding"))
+    }
+
+    pub fn max_pool(device: &dyn Device, case: Case<'_>) {
+        let pool = pool_of(case);
+        let window = pool.kernel.iter().product();
+        check_simple(device, case, bound(0), bound(window), |g, x| g.max_pool(x[0], &pool));
+    }
+
+    pub fn avg_pool(device: &dyn Device, case: Case<'_>) {
+        let (pool, include) = (pool_of(case), case.flag("count_include_pad"));
+        // A division is within 2.5 ulp.
+        let close = bound(pool.kernel.iter().product()) + functions(2.5);
+        check_simple(device, case, close, close, |g, x| g.avg_pool(x[0], &pool, include));
+    }
+
+    pub fn upsample(device: &dyn Device, case: Case<'_>) {
+        let factors = case.sizes("factors");
+        let linear = case.flag("linear");
+        let mode = if linear { UpsampleMode::Linear } else { UpsampleMode::Nearest };
+        let terms = factors.iter().map(|f| 2 * f).product();
+        let value = if linear { bound(8) } else { bound(0) };
+        check_simple(device, case, value, bound(terms), |g, x| g.upsample(x[0], &factors, mode));
+    }
+
     pub fn embedding(device: &dyn Device, case: Case<'_>) {
         // A row of the table collects at most as many terms as there are indices.
         let indices = case.get("in.indices").words.len();
@@ -318,6 +369,24 @@ mod cases {
                 check(&label, &got, &expected, functions(FUNCTION_ULPS) + bound(elements));
             }
         }
+    pub fn linear_cross_entropy(device: &dyn Device, case: Case<'_>) {
+        let loss = CrossEntropy {
+            ignore_index: case.number("ignore_index") as i32,
+            label_smoothing: case.number("label_smoothing") as f32,
+        };
+        let [classes, width] = case.get("in.weight").shape[..] else { panic!("a matrix") };
+        let rows = case.get("in.labels").shape[0];
+        // Two rows of logits at a time.
+        let op = LinearCrossEntropy { loss, chunk_bytes: (8 * classes) as u64 };
+        // A logit's error is a relative error of its exponential.
+        let close = functions(FUNCTION_ULPS) + bound(classes + rows + width * width);
+        // Inputs come in order of their names: bias, hidden, labels, weight.
+        let bias = case.names("in.").contains(&"bias");
+        check_simple(device, case, close, close, |g, x| {
+            let mut inputs = vec![x[x.len() - 3], x[x.len() - 1], x[x.len() - 2]];
+            inputs.extend(bias.then_some(x[0]));
+            Ok(g.emit(Op::LinearCrossEntropy(op.clone()), &inputs)?[0])
+        });
     }
 
     pub fn optimizers(device: &dyn Device, case: Case<'_>) {

@@ -42,8 +42,11 @@ fn main() {
 
 /// Files of the folder that no kernel includes.
 fn unlisted(folder: &Path) -> Vec<String> {
-    let known: HashSet<&str> =
-        source::SHADERS.iter().map(|(name, _)| *name).chain(["prelude", "matmul"]).collect();
+    let known: HashSet<&str> = source::SHADERS
+        .iter()
+        .map(|(name, _)| *name)
+        .chain(["prelude", "matmul", "pool"])
+        .collect();
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(e) => return vec![format!("{}: {e}", folder.display())],

@@ -5,10 +5,11 @@ pub fn numel(shape: &[usize]) -> usize {
     shape.iter().product()
 }
 
-/// Number of elements, if shaders can index them all: from 1 to 2³² − 1.
+/// Number of elements, if kernels can index them all: from 1 to 2³¹ − 1, so that
+/// positions fit signed words, and whole workgroups past the end unsigned ones.
 pub fn checked_numel(shape: &[usize]) -> Option<usize> {
     let count = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d))?;
-    (1..=u32::MAX as usize).contains(&count).then_some(count)
+    (1..=i32::MAX as usize).contains(&count).then_some(count)
 }
 
 /// Row-major strides in elements.
@@ -96,6 +97,15 @@ mod tests {
         assert_eq!(broadcast(&[5, 2], &[7]), None);
         assert_eq!(broadcast_strides(&[7], &[5, 7]), vec![0, 1]);
         assert_eq!(broadcast_axes(&[5, 1], &[3, 5, 7]), vec![0, 2]);
+    }
+
+    #[test]
+    fn counting() {
+        assert_eq!(checked_numel(&[]), Some(1));
+        assert_eq!(checked_numel(&[1 << 16, (1 << 15) - 1]), Some((1 << 31) - (1 << 16)));
+        assert_eq!(checked_numel(&[1 << 16, 1 << 15]), None);
+        assert_eq!(checked_numel(&[usize::MAX, 2]), None);
+        assert_eq!(checked_numel(&[usize::MAX, 0]), None);
     }
 
     #[test]

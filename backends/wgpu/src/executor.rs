@@ -106,6 +106,10 @@ impl WgpuExecutor {
         }
         let chosen = |node: &PlannedNode| match &node.op {
             Op::Matmul(op) => Some(tuner.choice(Key::of(op, &types(&node.inputs)))),
+            Op::LinearCrossEntropy(op) => Some(tuner.choice(Key::of_chunk(op, node))),
+            Op::LinearCrossEntropyGradient(op) => {
+                Some(tuner.choice(Key::of_chunk(&op.forward, node)))
+            }
             _ => None,
         };
         let launches: Vec<Vec<Vec<Launch>>> = plan

@@ -15,8 +15,13 @@ pub const PRELUDE: &str = include_str!("../../../shaders/prelude.wgsl");
 /// What the matmul kernels share.
 pub const MATMUL: &str = include_str!("../../../shaders/matmul.wgsl");
 
+/// What the kernels over planes share.
+pub const POOL: &str = include_str!("../../../shaders/pool.wgsl");
+
 /// All kernels by name.
 pub const SHADERS: &[(&str, &str)] = &[
+    ("avg_pool", include_str!("../../../shaders/avg_pool.wgsl")),
+    ("avg_pool_gradient", include_str!("../../../shaders/avg_pool_gradient.wgsl")),
     ("cross_entropy", include_str!("../../../shaders/cross_entropy.wgsl")),
     ("cross_entropy_gradient", include_str!("../../../shaders/cross_entropy_gradient.wgsl")),
     ("embedding", include_str!("../../../shaders/embedding.wgsl")),
@@ -27,9 +32,13 @@ pub const SHADERS: &[(&str, &str)] = &[
     ("matmul_tiled", include_str!("../../../shaders/matmul_tiled.wgsl")),
     ("moments", include_str!("../../../shaders/moments.wgsl")),
     ("moments_join", include_str!("../../../shaders/moments_join.wgsl")),
+    ("max_pool", include_str!("../../../shaders/max_pool.wgsl")),
+    ("max_pool_gradient", include_str!("../../../shaders/max_pool_gradient.wgsl")),
     ("reduce_columns", include_str!("../../../shaders/reduce_columns.wgsl")),
     ("reduce_rows", include_str!("../../../shaders/reduce_rows.wgsl")),
     ("strided_copy", include_str!("../../../shaders/strided_copy.wgsl")),
+    ("upsample", include_str!("../../../shaders/upsample.wgsl")),
+    ("upsample_gradient", include_str!("../../../shaders/upsample_gradient.wgsl")),
 ];
 
 /// The WGSL text of a kernel, or why there is none.
@@ -61,6 +70,9 @@ pub fn assemble(kernel: &Kernel) -> Result<String, String> {
     }
     if kernel.name.starts_with("matmul_") {
         text.push_str(MATMUL);
+    }
+    if kernel.name.contains("pool") || kernel.name.starts_with("upsample") {
+        text.push_str(POOL);
     }
     text.push_str(file);
     Ok(text)

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use plimsoll_core::Result;
 use plimsoll_core::device::{DeviceDescription, DeviceKind};
 use plimsoll_core::ops::matmul::{Sizes, Variant};
-use plimsoll_core::ops::{Matmul, Op, TensorType};
+use plimsoll_core::ops::{LinearCrossEntropy, Matmul, Op, TensorType};
 use plimsoll_core::philox::name_stream;
 use plimsoll_core::plan::{Plan, PlannedNode, types};
 
@@ -38,6 +38,14 @@ impl Key {
     /// The key of a product with these operands.
     pub fn of(op: &Matmul, inputs: &[TensorType]) -> Key {
         Key { sizes: op.sizes(inputs), transposed: [op.transpose_a, op.transpose_b] }
+    }
+
+    /// The key of the logits of a chunk: its products are not timed, but take
+    /// what is likeliest for their size.
+    pub fn of_chunk(op: &LinearCrossEntropy, node: &PlannedNode) -> Key {
+        let e = op.extents(&types(&node.inputs));
+        let sizes = Sizes { batch: 1, m: e.chunk_rows, n: e.classes, k: e.width };
+        Key { sizes, transposed: [false, true] }
     }
 
     fn flops(&self) -> f64 {

@@ -8,6 +8,7 @@ mod lookups;
 mod losses;
 mod maps;
 mod norms;
+mod pools;
 mod products;
 mod reductions;
 
@@ -314,13 +315,13 @@ impl Graph {
     }
 }
 
-/// Shapes are neither empty nor larger than shaders can index.
+/// Shapes are neither empty nor larger than kernels can index.
 fn check_shape(name: &str, shape: &[usize]) -> Result<()> {
     if shape::checked_numel(shape).is_some() {
         return Ok(());
     }
     let message = format!(
-        "shape {shape:?} is empty or has 2³² elements or more; every dimension must be at least 1"
+        "shape {shape:?} is empty or has 2³¹ elements or more; every dimension must be at least 1"
     );
     Err(Error::shape(name, message))
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{Cost, Emit, LowerContext, Op, Operation, Tensor64, TensorType, ValueId, map};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::launch::Launch;
+use crate::launch::{Capabilities, Launch, StorageId};
 
 /// Invocations of a workgroup, which takes a row.
 pub const WORKGROUP: u32 = 64;
@@ -40,6 +40,88 @@ pub struct CrossEntropyGradient {
     pub forward: CrossEntropy,
 }
 
+/// Rows of logits that a launch works on.
+pub(super) struct Rows {
+    /// Rows and classes of the logits, which start at their storage's start.
+    pub rows: usize,
+    pub classes: usize,
+    /// The first row's place in the labels and in all else that is `[rows]`.
+    pub first: usize,
+}
+
+impl CrossEntropy {
+    /// Checks the settings.
+    pub(super) fn check(&self) -> Result<()> {
+        if (0.0..1.0).contains(&self.label_smoothing) {
+            return Ok(());
+        }
+        let message = format!("{} is outside [0, 1)", self.label_smoothing);
+        Err(Error::Setting { name: "label_smoothing", message })
+    }
+
+    /// Parameters: rows, classes, ignore_index, bits of label_smoothing, first
+    /// row.
+    fn parameters(&self, at: &Rows) -> Vec<u32> {
+        vec![
+            at.rows as u32,
+            at.classes as u32,
+            self.ignore_index as u32,
+            self.label_smoothing.to_bits(),
+            at.first as u32,
+        ]
+    }
+
+    /// Loss, weight, logsumexp and correct of some rows.
+    pub(super) fn launch(
+        &self,
+        capabilities: &Capabilities,
+        at: &Rows,
+        [logits, labels]: [StorageId; 2],
+        outputs: [StorageId; 4],
+    ) -> Launch {
+        let mut bound = map::Bindings::default();
+        bound.bind_named("logits", logits, DType::F32);
+        bound.bind_named("labels", labels, DType::I32);
+        for (name, out) in ["loss", "weight", "logsumexp", "correct"].iter().zip(outputs) {
+            bound.bind_named(name, out, DType::F32);
+        }
+        bound.launch(
+            "cross_entropy",
+            vec![("WORKGROUP".into(), WORKGROUP)],
+            vec![],
+            capabilities.fold_groups(at.rows as u64),
+            self.parameters(at),
+        )
+    }
+
+    /// Gradient of some rows of logits: (softmax − target) · gradient, from
+    /// logits, labels, logsumexp and gradient into `out`. In place, `logits`
+    /// and `out` are two bindings of one storage: each invocation reads its
+    /// element, then writes it.
+    pub(super) fn launch_gradient(
+        &self,
+        capabilities: &Capabilities,
+        at: &Rows,
+        [logits, labels, logsumexp, gradient]: [StorageId; 4],
+        out: StorageId,
+    ) -> Launch {
+        let mut bound = map::Bindings::default();
+        bound.bind_named("logits", logits, DType::F32);
+        bound.bind_named("labels", labels, DType::I32);
+        bound.bind_named("logsumexp", logsumexp, DType::F32);
+        bound.bind_named("gradient", gradient, DType::F32);
+        bound.bind_named("out", out, DType::F32);
+        let groups = ((at.rows * at.classes) as u64).div_ceil(u64::from(WORKGROUP));
+        bound.launch(
+            "cross_entropy_gradient",
+            vec![("WORKGROUP".into(), WORKGROUP)],
+            vec![],
+            capabilities.fold_groups(groups),
+            self.parameters(at),
+        )
+    }
+}
+
 fn check(op: &str, inputs: &[TensorType]) -> Result<(usize, usize)> {
     super::expect_dtype(op, &inputs[0], DType::F32)?;
     super::expect_dtype(op, &inputs[1], DType::I32)?;
@@ -66,12 +148,7 @@ impl Operation for CrossEntropy {
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         super::expect_inputs("cross_entropy", inputs, 2)?;
         let (rows, _) = check("cross_entropy", inputs)?;
-        if !(0.0..1.0).contains(&self.label_smoothing) {
-            return Err(Error::Setting {
-                name: "label_smoothing",
-                message: format!("{} is outside [0, 1)", self.label_smoothing),
-            });
-        }
+        self.check()?;
         Ok(vec![TensorType::f32([rows]); 4])
     }
 
@@ -99,27 +176,11 @@ impl Operation for CrossEntropy {
         }
     }
 
-    /// Parameters: rows, classes, ignore_index, bits of label_smoothing.
     fn lower(&self, cx: &LowerContext<'_>) -> Vec<Launch> {
-        let shape = &cx.inputs[0].tensor.shape;
-        let mut bound = map::Bindings::default();
-        bound.bind_named("logits", cx.inputs[0].storage, DType::F32);
-        bound.bind_named("labels", cx.inputs[1].storage, DType::I32);
-        for (name, out) in ["loss", "weight", "logsumexp", "correct"].iter().zip(cx.outputs) {
-            bound.bind_named(name, out.storage, DType::F32);
-        }
-        vec![bound.launch(
-            "cross_entropy",
-            vec![("WORKGROUP".into(), WORKGROUP)],
-            vec![],
-            cx.capabilities.fold_groups(shape[0] as u64),
-            vec![
-                shape[0] as u32,
-                shape[1] as u32,
-                self.ignore_index as u32,
-                self.label_smoothing.to_bits(),
-            ],
-        )]
+        let [rows, classes] = cx.inputs[0].tensor.shape[..] else { unreachable!("was inferred") };
+        let inputs = [0, 1].map(|k| cx.inputs[k].storage);
+        let outputs = [0, 1, 2, 3].map(|j| cx.outputs[j].storage);
+        vec![self.launch(cx.capabilities, &Rows { rows, classes, first: 0 }, inputs, outputs)]
     }
 
     fn reference(&self, inputs: &[Tensor64]) -> Vec<Tensor64> {
@@ -185,30 +246,11 @@ impl Operation for CrossEntropyGradient {
         k == 0
     }
 
-    /// Parameters as [`CrossEntropy`]'s. In place, `logits` and `out` are two
-    /// bindings of one storage: each invocation reads its element, then
-    /// writes it.
     fn lower(&self, cx: &LowerContext<'_>) -> Vec<Launch> {
-        let shape = &cx.inputs[0].tensor.shape;
-        let mut bound = map::Bindings::default();
-        bound.bind_named("logits", cx.inputs[0].storage, DType::F32);
-        bound.bind_named("labels", cx.inputs[1].storage, DType::I32);
-        bound.bind_named("logsumexp", cx.inputs[2].storage, DType::F32);
-        bound.bind_named("gradient", cx.inputs[3].storage, DType::F32);
-        bound.bind_named("out", cx.outputs[0].storage, DType::F32);
-        let groups = ((shape[0] * shape[1]) as u64).div_ceil(u64::from(WORKGROUP));
-        vec![bound.launch(
-            "cross_entropy_gradient",
-            vec![("WORKGROUP".into(), WORKGROUP)],
-            vec![],
-            cx.capabilities.fold_groups(groups),
-            vec![
-                shape[0] as u32,
-                shape[1] as u32,
-                self.forward.ignore_index as u32,
-                self.forward.label_smoothing.to_bits(),
-            ],
-        )]
+        let [rows, classes] = cx.inputs[0].tensor.shape[..] else { unreachable!("was inferred") };
+        let inputs = [0, 1, 2, 3].map(|k| cx.inputs[k].storage);
+        let (at, out) = (Rows { rows, classes, first: 0 }, cx.outputs[0].storage);
+        vec![self.forward.launch_gradient(cx.capabilities, &at, inputs, out)]
     }
 
     fn reference(&self, inputs: &[Tensor64]) -> Vec<Tensor64> {

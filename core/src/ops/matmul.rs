@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cost, Emit, LowerContext, Op, Operation, Tensor64, TensorType, ValueId, map};
+use super::{Cost, Emit, LowerContext, Op, Operand, Operation, Tensor64, TensorType, ValueId, map};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expression::{Binary, Expression, Scalar, Term};
@@ -81,6 +81,15 @@ impl Variant {
     }
 }
 
+/// Where the matrices of a launch start in their storages, in elements.
+/// Operands of the epilogue that are as large as the result lie like it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Offsets {
+    pub a: usize,
+    pub b: usize,
+    pub out: usize,
+}
+
 impl Matmul {
     /// A plain product.
     pub fn new(transpose_a: bool, transpose_b: bool) -> Matmul {
@@ -108,6 +117,53 @@ impl Matmul {
         let (m, k) = if self.transpose_a { (a[1], a[0]) } else { (a[0], a[1]) };
         let n = if self.transpose_b { b[0] } else { b[1] };
         Sizes { batch: inputs[0].shape[..rank - 2].iter().product(), m, n, k }
+    }
+
+    /// The launch of a product of these sizes. Of the first two `inputs` only
+    /// the storages count, of the others and of `out` the shapes too.
+    ///
+    /// Parameters: m, n, k, batch, first elements of A, B and the result. Groups
+    /// are tiles along n, then along m, then the batch, folded so that no
+    /// dimension of the grid overflows.
+    pub(crate) fn launch(
+        &self,
+        cx: &LowerContext<'_>,
+        s: Sizes,
+        inputs: &[Operand],
+        out: &Operand,
+        offsets: Offsets,
+    ) -> Launch {
+        let variant =
+            cx.matmul_variant.filter(|v| v.supported(cx.capabilities)).unwrap_or_else(|| {
+                *Variant::ALL
+                    .iter()
+                    .find(|v| v.supported(cx.capabilities))
+                    .expect("one is portable")
+            });
+        let mut bound = map::Bindings::default();
+        bound.bind_named("a", inputs[0].storage, DType::F32);
+        bound.bind_named("b", inputs[1].storage, DType::F32);
+        bound.bind_named("out", out.storage, DType::F32);
+        let mut parameters: Vec<u32> =
+            [s.m, s.n, s.k, s.batch, offsets.a, offsets.b, offsets.out].map(|x| x as u32).to_vec();
+        let body = map::body_with_argument(
+            "epilogue",
+            &self.epilogue,
+            Some(0),
+            &inputs[2..],
+            &[],
+            &out.tensor.shape,
+            &mut bound,
+            &mut parameters,
+        );
+        let (tile_m, tile_n) = variant.tile();
+        let tiles = s.n.div_ceil(tile_n) * s.m.div_ceil(tile_m) * s.batch;
+        let groups = cx.capabilities.fold_groups(tiles as u64);
+        let constants = vec![
+            ("TRANSPOSE_A".into(), u32::from(self.transpose_a)),
+            ("TRANSPOSE_B".into(), u32::from(self.transpose_b)),
+        ];
+        bound.launch(variant.kernel(), constants, vec![body], groups, parameters)
     }
 }
 
@@ -204,42 +260,10 @@ impl Operation for Matmul {
         self.accumulates_onto(k) && inputs[k].numel() == s.batch * s.m * s.n
     }
 
-    /// Parameters: m, n, k, batch. Groups are tiles along n, then along m, then
-    /// the batch, folded so that no dimension of the grid overflows.
     fn lower(&self, cx: &LowerContext<'_>) -> Vec<Launch> {
         let types: Vec<TensorType> = cx.inputs.iter().map(|o| o.tensor.clone()).collect();
-        let s = self.sizes(&types);
-        let variant =
-            cx.matmul_variant.filter(|v| v.supported(cx.capabilities)).unwrap_or_else(|| {
-                *Variant::ALL
-                    .iter()
-                    .find(|v| v.supported(cx.capabilities))
-                    .expect("one is portable")
-            });
-        let mut bound = map::Bindings::default();
-        bound.bind_named("a", cx.inputs[0].storage, DType::F32);
-        bound.bind_named("b", cx.inputs[1].storage, DType::F32);
-        bound.bind_named("out", cx.outputs[0].storage, DType::F32);
-        let mut parameters: Vec<u32> = [s.m, s.n, s.k, s.batch].map(|x| x as u32).to_vec();
-        let out = &cx.outputs[0].tensor;
-        let body = map::body_with_argument(
-            "epilogue",
-            &self.epilogue,
-            Some(0),
-            &cx.inputs[2..],
-            &[],
-            &out.shape,
-            &mut bound,
-            &mut parameters,
-        );
-        let (tile_m, tile_n) = variant.tile();
-        let tiles = s.n.div_ceil(tile_n) * s.m.div_ceil(tile_m) * s.batch;
-        let groups = cx.capabilities.fold_groups(tiles as u64);
-        let constants = vec![
-            ("TRANSPOSE_A".into(), u32::from(self.transpose_a)),
-            ("TRANSPOSE_B".into(), u32::from(self.transpose_b)),
-        ];
-        vec![bound.launch(variant.kernel(), constants, vec![body], groups, parameters)]
+        let sizes = self.sizes(&types);
+        vec![self.launch(cx, sizes, cx.inputs, &cx.outputs[0], Offsets::default())]
     }
 
     fn reference(&self, inputs: &[Tensor64]) -> Vec<Tensor64> {

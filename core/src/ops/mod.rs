@@ -5,32 +5,44 @@
 //! [`reference`](Operation::reference) for the tests. [`Op`] is an enum, so
 //! that the compiler lists what a backend lacks.
 
+pub mod avg_pool;
 pub mod cases;
 pub mod concat;
 pub mod cross_entropy;
 pub mod embedding;
+pub mod linear_cross_entropy;
 pub mod map;
 pub mod matmul;
 pub mod moments;
+pub mod max_pool;
 pub mod pad;
 pub mod permute;
+pub mod pool;
 pub mod reduce;
 pub mod reshape;
 pub mod slice;
+pub mod split;
 pub mod strided_copy;
+pub mod upsample;
 
+pub use avg_pool::{AvgPool, AvgPoolGradient};
 pub use concat::Concat;
 pub use cross_entropy::{CrossEntropy, CrossEntropyGradient};
 pub use embedding::{Embedding, EmbeddingGradient};
+pub use linear_cross_entropy::{LinearCrossEntropy, LinearCrossEntropyGradient};
 pub use map::Map;
 pub use matmul::Matmul;
 pub use moments::Moments;
+pub use max_pool::{MaxPool, MaxPoolGradient};
 pub use pad::Pad;
 pub use permute::Permute;
+pub use pool::Pool;
 pub use reduce::{Reduce, ReduceKind};
 pub use reshape::Reshape;
 use serde::{Deserialize, Serialize};
 pub use slice::Slice;
+pub use split::Split;
+pub use upsample::{Upsample, UpsampleGradient, UpsampleMode};
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -189,6 +201,15 @@ pub enum Op {
     EmbeddingGradient(EmbeddingGradient),
     CrossEntropy(CrossEntropy),
     CrossEntropyGradient(CrossEntropyGradient),
+    LinearCrossEntropy(LinearCrossEntropy),
+    LinearCrossEntropyGradient(LinearCrossEntropyGradient),
+    MaxPool(MaxPool),
+    MaxPoolGradient(MaxPoolGradient),
+    AvgPool(AvgPool),
+    AvgPoolGradient(AvgPoolGradient),
+    Upsample(Upsample),
+    UpsampleGradient(UpsampleGradient),
+    Split(Split),
 }
 
 impl std::ops::Deref for Op {
@@ -208,6 +229,15 @@ impl std::ops::Deref for Op {
             Op::EmbeddingGradient(o) => o,
             Op::CrossEntropy(o) => o,
             Op::CrossEntropyGradient(o) => o,
+            Op::LinearCrossEntropy(o) => o,
+            Op::LinearCrossEntropyGradient(o) => o,
+            Op::MaxPool(o) => o,
+            Op::MaxPoolGradient(o) => o,
+            Op::AvgPool(o) => o,
+            Op::AvgPoolGradient(o) => o,
+            Op::Upsample(o) => o,
+            Op::UpsampleGradient(o) => o,
+            Op::Split(o) => o,
         }
     }
 }

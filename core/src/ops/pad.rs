@@ -52,6 +52,14 @@ impl Operation for Pad {
             );
             return Err(Error::shape("pad", message));
         }
+        let fits = |d: usize| {
+            let padded = inputs[0].shape[d].checked_add(self.before[d]);
+            padded.and_then(|p| p.checked_add(self.after[d])).is_some()
+        };
+        if !(0..rank).all(fits) {
+            let message = format!("padding {:?} and {:?} is too large", self.before, self.after);
+            return Err(Error::shape("pad", message));
+        }
         Ok(vec![TensorType::new(self.shape(&inputs[0].shape), inputs[0].dtype)])
     }
 

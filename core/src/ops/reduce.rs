@@ -15,7 +15,7 @@ use super::{
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::expression::{E, Expression, Scalar};
-use crate::launch::{Capabilities, Launch};
+use crate::launch::{Capabilities, Launch, StorageId};
 use crate::shape;
 
 /// Invocations of a reduction's workgroup.
@@ -276,10 +276,13 @@ impl Reduce {
         } else {
             ((outer * chunks * inner) as u64).div_ceil(u64::from(WORKGROUP))
         };
-        let constants = vec![
+        let mut constants = vec![
             ("WORKGROUP".into(), WORKGROUP),
             ("MAXIMUM".into(), u32::from(self.kind == ReduceKind::Max)),
         ];
+        if !rows {
+            constants.push(("ACCUMULATE".into(), 0));
+        }
         bound.launch(
             if rows { "reduce_rows" } else { "reduce_columns" },
             constants,
@@ -288,4 +291,30 @@ impl Reduce {
             parameters,
         )
     }
+}
+
+/// A launch that sums the rows of the matrix at the start of `from` into `out`,
+/// or adds the sums to what `out` holds. One invocation walks a column: for
+/// some hundred rows.
+pub(super) fn column_sums(
+    capabilities: &Capabilities,
+    from: StorageId,
+    [rows, columns]: [usize; 2],
+    out: StorageId,
+    accumulate: bool,
+) -> Launch {
+    let mut bound = map::Bindings::default();
+    bound.bind_named("out", out, DType::F32);
+    let mut parameters = [1, rows, columns, 1, rows].map(|x| x as u32).to_vec();
+    let matrix = Operand { storage: from, tensor: TensorType::f32([rows, columns]) };
+    let identity = Expression::identity();
+    let to = matrix.tensor.shape.clone();
+    let body = map::body("prologue", &identity, &[matrix], &[], &to, &mut bound, &mut parameters);
+    let constants = vec![
+        ("WORKGROUP".into(), WORKGROUP),
+        ("MAXIMUM".into(), 0),
+        ("ACCUMULATE".into(), u32::from(accumulate)),
+    ];
+    let groups = capabilities.fold_groups((columns as u64).div_ceil(u64::from(WORKGROUP)));
+    bound.launch("reduce_columns", constants, vec![body], groups, parameters)
 }

@@ -23,7 +23,7 @@ impl Operation for Reshape {
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         super::expect_inputs("reshape", inputs, 1)?;
         let t = &inputs[0];
-        if t.numel() != shape::numel(&self.shape) {
+        if shape::checked_numel(&self.shape) != Some(t.numel()) {
             let message = format!(
                 "{:?} has {} elements, {:?} has another number",
                 t.shape,

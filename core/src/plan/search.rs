@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use super::liveness::Layout;
+use super::liveness::{Draft, Layout};
 use super::offsets::{self, Interval};
 use super::{MicroBatch, PartKind, Plan, Storage, cost, lower, verify};
 use crate::device::DeviceDescription;
@@ -210,9 +210,11 @@ pub fn place(layout: Layout, device: &DeviceDescription) -> Result<Plan> {
         .iter()
         .map(|d| Interval { start: d.start, end: d.end, bytes: d.bytes.next_multiple_of(align) })
         .collect();
-    if let Some(d) =
-        layout.drafts.iter().find(|d| d.bytes.next_multiple_of(align) > device.page_bytes)
-    {
+    // A weight rather than its gradient, what persists rather than what a
+    // smaller batch would make smaller.
+    let too_large = |d: &&Draft| d.bytes.next_multiple_of(align) > device.page_bytes;
+    let rank = |d: &&Draft| (d.class == Class::Parameter, d.persistent, d.bytes);
+    if let Some(d) = layout.drafts.iter().filter(too_large).max_by_key(rank) {
         return Err(Error::PageOverrun {
             tensor: d.name.clone(),
             bytes: d.bytes,

@@ -1,5 +1,6 @@
 //! `cross_entropy` and its gradient, row by row.
 
+use multiversion::multiversion;
 use plimsoll_core::ops::CrossEntropy;
 
 use super::{PIECE, in_pieces};
@@ -15,11 +16,82 @@ pub struct Task {
     pub outputs: Vec<Memory>,
 }
 
-/// Sum in a fixed number of lanes, which vectorises and keeps errors small.
-fn sum(values: impl Iterator<Item = f32>) -> f32 {
-    let mut lanes = [0.0f32; 16];
-    values.enumerate().for_each(|(i, x)| lanes[i % 16] += x);
+/// Sums go in a fixed number of lanes, which vectorises and keeps errors small.
+const LANES: usize = 16;
+
+/// Σ f(x), in lanes.
+#[inline(always)]
+fn sum(values: &[f32], f: impl Fn(f32) -> f32) -> f32 {
+    let mut lanes = [0.0f32; LANES];
+    let (whole, rest) = values.as_chunks::<LANES>();
+    for chunk in whole {
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            *lane += f(*x);
+        }
+    }
+    lanes.iter_mut().zip(rest).for_each(|(lane, x)| *lane += f(*x));
     lanes.iter().sum()
+}
+
+/// The largest element. NaN loses every comparison.
+#[inline(always)]
+fn largest(values: &[f32]) -> f32 {
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let (whole, rest) = values.as_chunks::<LANES>();
+    for chunk in whole {
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            *lane = larger(*lane, *x);
+        }
+    }
+    lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, larger)
+}
+
+/// Loss, weight, logsumexp and correct of a row of logits.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512dq+avx512vl",
+    "x86_64+avx2",
+    "x86_64+sse4.1"
+))]
+pub fn row(op: &CrossEntropy, l: &[f32], label: i32) -> [f32; 4] {
+    // A NaN shows in the sum.
+    let max = largest(l);
+    let logsumexp = max + sum(l, |x| math::exp(x - max)).ln();
+    if label == op.ignore_index {
+        return [0.0, 0.0, logsumexp, 0.0];
+    }
+    let Some(y) = usize::try_from(label).ok().filter(|y| *y < l.len()) else {
+        return [f32::NAN, 1.0, logsumexp, 0.0];
+    };
+    let first_largest = l[y] == max && l[..y].iter().all(|x| *x != max);
+    let mut loss = logsumexp - l[y];
+    if op.label_smoothing != 0.0 {
+        // Σ (lse − l) / C keeps precision where Σ l would not.
+        let even = sum(l, |x| logsumexp - x) / l.len() as f32;
+        loss = (1.0 - op.label_smoothing) * loss + op.label_smoothing * even;
+    }
+    [loss, 1.0, logsumexp, f32::from(u8::from(first_largest))]
+}
+
+/// Turns a row of logits into its gradient, in place.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512dq+avx512vl",
+    "x86_64+avx2",
+    "x86_64+sse4.1"
+))]
+pub fn row_gradient(op: &CrossEntropy, l: &mut [f32], label: i32, logsumexp: f32, gradient: f32) {
+    if label == op.ignore_index {
+        return l.fill(0.0);
+    }
+    let smoothing = op.label_smoothing;
+    let even = smoothing / l.len() as f32;
+    let at_label = usize::try_from(label).ok().and_then(|y| Some((y, *l.get(y)?)));
+    for x in l.iter_mut() {
+        *x = (math::exp(*x - logsumexp) - even) * gradient;
+    }
+    if let Some((y, x)) = at_label {
+        l[y] = (math::exp(x - logsumexp) - (1.0 - smoothing + even)) * gradient;
+    }
 }
 
 impl Task {
@@ -28,40 +100,21 @@ impl Task {
         let (logits, labels) =
             unsafe { (self.inputs[0].read::<f32>(), self.inputs[1].read::<i32>()) };
         let classes = self.classes;
-        let smoothing = self.op.label_smoothing;
         in_pieces(labels.len(), (PIECE / classes).max(1), |first, rows| {
-            for row in first..first + rows {
-                let l = &logits[row * classes..][..classes];
-                // NaN loses every comparison but shows in the sum below.
-                let max = l.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                let logsumexp = max + sum(l.iter().map(|x| math::exp(x - max))).ln();
-                let label = labels[row];
-                let (mut loss, mut weight, mut correct) = (0.0, 0.0, 0.0);
-                if label != self.op.ignore_index {
-                    weight = 1.0;
-                    loss = match usize::try_from(label) {
-                        Ok(y) if y < classes => {
-                            let first_largest = l.iter().position(|x| *x == max);
-                            correct = f32::from(u8::from(first_largest == Some(y)));
-                            let target = logsumexp - l[y];
-                            if smoothing == 0.0 {
-                                target
-                            } else {
-                                // Σ (lse − l) / C keeps precision where Σ l would not.
-                                let even = sum(l.iter().map(|x| logsumexp - x)) / classes as f32;
-                                (1.0 - smoothing) * target + smoothing * even
-                            }
-                        }
-                        _ => f32::NAN,
-                    };
-                }
-                for (memory, value) in self.outputs.iter().zip([loss, weight, logsumexp, correct]) {
-                    // SAFETY: each row is written by one piece.
-                    let place = unsafe { memory.write_part::<f32>(row, 1) };
-                    place[0] = value;
-                }
+            for i in first..first + rows {
+                let results = row(&self.op, &logits[i * classes..][..classes], labels[i]);
+                store(&self.outputs, i, results);
             }
         });
+    }
+}
+
+/// Writes the results of row `i`, which only its piece writes.
+pub fn store(outputs: &[Memory], i: usize, results: [f32; 4]) {
+    for (memory, value) in outputs.iter().zip(results) {
+        // SAFETY: each row is written by one piece.
+        let place = unsafe { memory.write_part::<f32>(i, 1) };
+        place[0] = value;
     }
 }
 
@@ -75,9 +128,7 @@ pub struct GradientTask {
 
 impl GradientTask {
     pub fn run(&self) {
-        // SAFETY: nobody writes to these inputs. The logits may be the output:
-        // they are read through a raw pointer, element by element, before the
-        // element is written.
+        // SAFETY: nobody writes to these inputs. The logits may be the output.
         let (labels, logsumexp, gradient) = unsafe {
             (
                 self.inputs[1].read::<i32>(),
@@ -85,25 +136,19 @@ impl GradientTask {
                 self.inputs[3].read::<f32>(),
             )
         };
-        let logits = self.inputs[0];
         let classes = self.classes;
-        let smoothing = self.op.label_smoothing;
-        let even = smoothing / classes as f32;
+        let logits = self.inputs[0];
+        assert!(logits.len::<f32>() == labels.len() * classes);
         in_pieces(labels.len(), (PIECE / classes).max(1), |first, rows| {
-            for row in first..first + rows {
-                let target = logits.as_ptr::<f32>();
-                let out = self.output.as_ptr::<f32>();
-                let ignored = labels[row] == self.op.ignore_index;
-                for c in 0..classes {
-                    // SAFETY: row and class are within [rows, classes].
-                    unsafe {
-                        let p = math::exp(*target.add(row * classes + c) - logsumexp[row]);
-                        let wanted =
-                            if labels[row] == c as i32 { 1.0 - smoothing + even } else { even };
-                        *out.add(row * classes + c) =
-                            if ignored { 0.0 } else { (p - wanted) * gradient[row] };
-                    }
-                }
+            for i in first..first + rows {
+                // SAFETY: each row is read and written by one piece; a copy may
+                // overlap itself.
+                let l = unsafe {
+                    let from = logits.as_ptr::<f32>().add(i * classes);
+                    from.copy_to(self.output.as_ptr::<f32>().add(i * classes), classes);
+                    self.output.write_part::<f32>(i * classes, classes)
+                };
+                row_gradient(&self.op, l, labels[i], logsumexp[i], gradient[i]);
             }
         });
     }

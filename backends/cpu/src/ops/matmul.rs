@@ -3,7 +3,6 @@
 
 use gemm::Parallelism;
 use plimsoll_core::ops::Matmul;
-use plimsoll_core::ops::matmul::Sizes;
 use plimsoll_core::plan::{PlannedNode, types};
 use plimsoll_core::shape;
 
@@ -11,16 +10,75 @@ use super::{PIECE, in_pieces};
 use crate::arena::Memory;
 use crate::block::{BLOCK, Program};
 
+/// Below this many multiplications threads cost more than they give.
+const PARALLEL_FLOPS: usize = 1 << 17;
+
+/// A plain product of matrices, by the `gemm` crate.
+pub struct Product {
+    /// Rows of A, columns of B, and what they share.
+    pub m: usize,
+    pub n: usize,
+    pub k: usize,
+    /// Whether A is stored as [k, m], B as [n, k].
+    pub transpose_a: bool,
+    pub transpose_b: bool,
+    /// Whether the product is added to what is there.
+    pub accumulate: bool,
+}
+
+impl Product {
+    /// Computes [m, n] at `out`.
+    ///
+    /// # Safety
+    /// The pointers are to as many elements as the matrices have; nobody else
+    /// touches the result, which overlaps neither A nor B.
+    pub unsafe fn run(&self, threads: usize, a: *const f32, b: *const f32, out: *mut f32) {
+        let Product { m, n, k, .. } = *self;
+        let strides = |transposed: bool, rows: usize, columns: usize| {
+            if transposed { [1, rows as isize] } else { [columns as isize, 1] }
+        };
+        let (a_strides, b_strides) =
+            (strides(self.transpose_a, m, k), strides(self.transpose_b, k, n));
+        let parallelism = if threads > 1 && m * n * k > PARALLEL_FLOPS {
+            Parallelism::Rayon(threads)
+        } else {
+            Parallelism::None
+        };
+        // SAFETY: the strides stay within [m, k], [k, n] and [m, n] matrices;
+        // the rest is the caller's promise.
+        unsafe {
+            gemm::gemm(
+                m,
+                n,
+                k,
+                out,
+                1,
+                n as isize,
+                self.accumulate,
+                a,
+                a_strides[1],
+                a_strides[0],
+                b,
+                b_strides[1],
+                b_strides[0],
+                1.0,
+                1.0,
+                false,
+                false,
+                false,
+                parallelism,
+            );
+        }
+    }
+}
+
 /// A product with its memory.
 pub struct Task {
-    sizes: Sizes,
+    batch: usize,
+    product: Product,
     a: Memory,
     b: Memory,
     output: Memory,
-    a_strides: [isize; 2],
-    b_strides: [isize; 2],
-    /// The product is added to what the output's memory holds.
-    accumulate: bool,
     /// What is put there first, unless it is there already. So an addition
     /// gives the same bits whether it is computed in place or not.
     addend: Option<Memory>,
@@ -28,9 +86,6 @@ pub struct Task {
     /// product first.
     epilogue: Option<(Program, Vec<Memory>)>,
 }
-
-/// Below this many multiplications threads cost more than they give.
-const PARALLEL_FLOPS: usize = 1 << 17;
 
 impl Task {
     pub fn new(op: &Matmul, node: &PlannedNode, inputs: Vec<Memory>, output: Memory) -> Task {
@@ -49,63 +104,30 @@ impl Task {
             memories.extend(&inputs[2..]);
             (Program::new(&op.epilogue, &shapes, to), memories)
         });
-        let stride = |transposed: bool, rows: usize, columns: usize| {
-            if transposed { [1, rows as isize] } else { [columns as isize, 1] }
-        };
-        Task {
-            sizes: s,
-            a: inputs[0],
-            b: inputs[1],
-            output,
-            a_strides: stride(op.transpose_a, s.m, s.k),
-            b_strides: stride(op.transpose_b, s.k, s.n),
+        let product = Product {
+            m: s.m,
+            n: s.n,
+            k: s.k,
+            transpose_a: op.transpose_a,
+            transpose_b: op.transpose_b,
             accumulate,
-            addend,
-            epilogue,
-        }
+        };
+        Task { batch: s.batch, product, a: inputs[0], b: inputs[1], output, addend, epilogue }
     }
 
     pub fn run(&self, threads: usize) {
-        let Sizes { batch, m, n, k } = self.sizes;
-        let work = m * n * k;
-        let parallelism = if threads > 1 && work > PARALLEL_FLOPS {
-            Parallelism::Rayon(threads)
-        } else {
-            Parallelism::None
-        };
+        let Product { m, n, k, .. } = self.product;
         if let Some(addend) = self.addend {
             // SAFETY: the addend lies elsewhere and has as many elements.
             unsafe { self.output.write::<f32>().copy_from_slice(addend.read::<f32>()) };
         }
-        for i in 0..batch {
-            // SAFETY: the strides stay within [m, k], [k, n] and [m, n]
-            // matrices, `batch` of which make up the tensors; the output
+        for i in 0..self.batch {
+            // SAFETY: the tensors are `batch` matrices each; the output
             // overlaps neither input.
             unsafe {
                 let (a, b) =
                     (self.a.as_ptr::<f32>().add(i * m * k), self.b.as_ptr::<f32>().add(i * k * n));
-                let out = self.output.as_ptr::<f32>().add(i * m * n);
-                gemm::gemm(
-                    m,
-                    n,
-                    k,
-                    out,
-                    1,
-                    n as isize,
-                    self.accumulate,
-                    a,
-                    self.a_strides[1],
-                    self.a_strides[0],
-                    b,
-                    self.b_strides[1],
-                    self.b_strides[0],
-                    1.0,
-                    1.0,
-                    false,
-                    false,
-                    false,
-                    parallelism,
-                );
+                self.product.run(threads, a, b, self.output.as_ptr::<f32>().add(i * m * n));
             }
         }
         if let Some((program, inputs)) = &self.epilogue {
@@ -114,8 +136,8 @@ impl Task {
     }
 
     fn finish(&self, program: &Program, inputs: &[Memory]) {
-        let Sizes { batch, m, n, .. } = self.sizes;
-        in_pieces(shape::numel(&[batch, m, n]), PIECE, |start, len| {
+        let Product { m, n, .. } = self.product;
+        in_pieces(shape::numel(&[self.batch, m, n]), PIECE, |start, len| {
             // SAFETY: nobody writes to what is the same everywhere.
             let mut registers = unsafe { program.registers(inputs) };
             for at in (start..start + len).step_by(BLOCK) {

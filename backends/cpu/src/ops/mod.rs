@@ -1,16 +1,20 @@
 //! Execution of ops. A [`Task`] is a node with its memory resolved once, when
 //! the plan is loaded.
 
+mod avg_pool;
 mod cross_entropy;
 mod embedding;
+mod linear_cross_entropy;
 mod map;
 mod matmul;
 mod moments;
+mod max_pool;
 mod reduce;
 mod strided_copy;
+mod upsample;
 
-use plimsoll_core::ops::{Op, Operand};
-use plimsoll_core::plan::PlannedNode;
+use plimsoll_core::ops::{LinearCrossEntropy, Op, Operand};
+use plimsoll_core::plan::{PlannedNode, types};
 
 use crate::arena::{Arena, Memory};
 
@@ -33,6 +37,14 @@ enum Kind {
     EmbeddingGradient(embedding::GradientTask),
     CrossEntropy(cross_entropy::Task),
     CrossEntropyGradient(cross_entropy::GradientTask),
+    LinearCrossEntropy(linear_cross_entropy::Task),
+    LinearCrossEntropyGradient(linear_cross_entropy::GradientTask),
+    MaxPool(max_pool::Task),
+    MaxPoolGradient(max_pool::GradientTask),
+    AvgPool(avg_pool::Task),
+    AvgPoolGradient(avg_pool::Task),
+    Upsample(upsample::Task),
+    UpsampleGradient(upsample::Task),
     /// A change of shape computes nothing.
     Nothing,
 }
@@ -52,8 +64,17 @@ impl Task {
                 copies,
                 zero,
                 inputs: inputs.clone(),
-                output: outputs[0],
+                outputs: outputs.clone(),
             })
+        };
+        let linear = |op: &LinearCrossEntropy, bias| linear_cross_entropy::Linear {
+            loss: op.loss.clone(),
+            extents: op.extents(&types(&node.inputs)),
+            hidden: inputs[0],
+            weight: inputs[1],
+            labels: inputs[2],
+            bias,
+            workspace: workspace.expect("chunks need workspace"),
         };
         let kind = match &node.op {
             Op::Map(op) => Kind::Map(map::Task::new(op, &shapes, inputs, outputs)),
@@ -72,6 +93,7 @@ impl Task {
             Op::Slice(op) => copy(vec![op.copy(shapes[0])], 0),
             Op::Pad(op) => copy(vec![op.copy(shapes[0])], out_bytes),
             Op::Concat(op) => copy(op.copies(&shapes), 0),
+            Op::Split(op) => copy(op.copies(shapes[0]), 0),
             Op::Embedding(_) => {
                 let [rows, width] = [shapes[0][0], shapes[0][1]];
                 Kind::Embedding(embedding::Task {
@@ -103,6 +125,52 @@ impl Task {
                     output: outputs[0],
                 })
             }
+            Op::LinearCrossEntropy(op) => Kind::LinearCrossEntropy(linear_cross_entropy::Task {
+                linear: linear(op, inputs.get(3).copied()),
+                outputs,
+            }),
+            Op::LinearCrossEntropyGradient(op) => {
+                Kind::LinearCrossEntropyGradient(linear_cross_entropy::GradientTask {
+                    linear: linear(&op.forward, inputs.get(5).copied()),
+                    logsumexp: inputs[3],
+                    gradient: inputs[4],
+                    outputs: op.places().map(|j| j.map(|j| outputs[j])),
+                })
+            }
+            Op::MaxPool(op) => Kind::MaxPool(max_pool::Task {
+                windows: op.pool.windows("max_pool", shapes[0]).expect("was inferred"),
+                input: inputs[0],
+                largest: outputs[0],
+                indices: outputs[1],
+            }),
+            Op::MaxPoolGradient(op) => Kind::MaxPoolGradient(max_pool::GradientTask {
+                windows: op.pool.windows("max_pool", &op.input).expect("was inferred"),
+                indices: inputs[0],
+                gradient: inputs[1],
+                output: outputs[0],
+            }),
+            Op::AvgPool(op) => Kind::AvgPool(avg_pool::Task {
+                windows: op.pool.windows("avg_pool", shapes[0]).expect("was inferred"),
+                count_include_pad: op.count_include_pad,
+                input: inputs[0],
+                output: outputs[0],
+            }),
+            Op::AvgPoolGradient(op) => Kind::AvgPoolGradient(avg_pool::Task {
+                windows: op.forward.pool.windows("avg_pool", &op.input).expect("was inferred"),
+                count_include_pad: op.forward.count_include_pad,
+                input: inputs[0],
+                output: outputs[0],
+            }),
+            Op::Upsample(op) => {
+                let planes = op.planes("upsample", shapes[0]).expect("was inferred");
+                Kind::Upsample(upsample::Task::new(planes, op.mode, inputs[0], outputs[0]))
+            }
+            Op::UpsampleGradient(op) => {
+                let op = &op.forward;
+                let input = &node.outputs[0].tensor.shape;
+                let planes = op.planes("upsample", input).expect("was inferred");
+                Kind::UpsampleGradient(upsample::Task::new(planes, op.mode, inputs[0], outputs[0]))
+            }
         };
         Task { kind }
     }
@@ -119,6 +187,14 @@ impl Task {
             Kind::EmbeddingGradient(t) => t.run(),
             Kind::CrossEntropy(t) => t.run(),
             Kind::CrossEntropyGradient(t) => t.run(),
+            Kind::LinearCrossEntropy(t) => t.run(pool.current_num_threads()),
+            Kind::LinearCrossEntropyGradient(t) => t.run(pool.current_num_threads()),
+            Kind::MaxPool(t) => t.run(),
+            Kind::MaxPoolGradient(t) => t.run(),
+            Kind::AvgPool(t) => t.run(),
+            Kind::AvgPoolGradient(t) => t.run_gradient(),
+            Kind::Upsample(t) => t.run(),
+            Kind::UpsampleGradient(t) => t.run_gradient(),
             Kind::Nothing => {}
         }
     }

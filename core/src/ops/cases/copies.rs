@@ -9,6 +9,8 @@ pub fn copies(out: &mut Vec<Case>) {
         (vec![3, 5, 7], vec![2, 0, 1]),
         (vec![2, 9, 4, 5], vec![0, 2, 1, 3]),
         (vec![2, 3, 4, 5], vec![3, 2, 1, 0]),
+        (vec![2, 9, 3, 16], vec![0, 2, 3, 1]),
+        (vec![3, 131, 67], vec![0, 2, 1]),
     ] {
         let name = format!("permute/{shape:?}_{order:?}").replace(", ", "x");
         out.push(Case::new(name, Op::Permute(Permute { order }), vec![normal(&shape)]));
@@ -39,5 +41,14 @@ pub fn copies(out: &mut Vec<Case>) {
         let name = format!("concat/{shapes:?}_{axis}").replace(", ", "x");
         let inputs = shapes.iter().map(|s| normal(s)).collect();
         out.push(Case::new(name, Op::Concat(Concat { axis }), inputs));
+    }
+    for (shape, axis, sizes) in [
+        (vec![65], 0, vec![64, 1]),
+        (vec![7, 11], 1, vec![3, 1, 7]),
+        (vec![3, 5, 7], 1, vec![2, 2, 1]),
+        (vec![5, 3], 0, vec![5]),
+    ] {
+        let name = format!("split/{shape:?}_{axis}_{sizes:?}").replace(", ", "x");
+        out.push(Case::new(name, Op::Split(Split { axis, sizes }), vec![normal(&shape)]));
     }
 }

@@ -10,6 +10,7 @@ mod lookups;
 mod losses;
 mod maps;
 mod norms;
+mod pools;
 mod products;
 mod reductions;
 
@@ -29,6 +30,10 @@ pub enum Fill {
     Distinct,
     /// Normal, every fifth element NaN from the third on.
     SomeNan,
+    /// Plus or minus this.
+    Signs(f32),
+    /// This.
+    Constant(f32),
     /// Integers in 0..bound.
     Below(u32),
     /// Integers in 0..bound, every third one replaced by this.
@@ -111,6 +116,10 @@ impl Case {
                     Fill::SomeNan => (0..n)
                         .map(|i| if i % 5 == 2 { f64::NAN } else { f64::from(s.normal()) })
                         .collect(),
+                    Fill::Signs(x) => {
+                        (0..n).map(|_| f64::from(if s.below(2) == 0 { *x } else { -*x })).collect()
+                    }
+                    Fill::Constant(x) => vec![f64::from(*x); n],
                     Fill::Below(bound) => (0..n).map(|_| f64::from(s.below(*bound))).collect(),
                     Fill::BelowOr(bound, other) => (0..n)
                         .map(|i| {
@@ -141,6 +150,7 @@ pub fn cases() -> Vec<Case> {
     reductions::reductions(&mut out);
     products::products(&mut out);
     copies::copies(&mut out);
+    pools::pools(&mut out);
     lookups::lookups(&mut out);
     losses::losses(&mut out);
     out
@@ -177,6 +187,15 @@ mod tests {
             "embedding_gradient",
             "cross_entropy",
             "cross_entropy_gradient",
+            "linear_cross_entropy",
+            "linear_cross_entropy_gradient",
+            "split",
+            "max_pool",
+            "max_pool_gradient",
+            "avg_pool",
+            "avg_pool_gradient",
+            "upsample",
+            "upsample_gradient",
         ];
         for op in ops {
             assert!(cases().iter().any(|c| c.op.name() == op), "{op} has no case");
