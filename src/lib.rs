@@ -23,11 +23,14 @@
 //! # }
 //! ```
 
+mod atomic_file;
 pub mod budget;
 pub mod conformance;
 pub mod data;
 pub mod devices;
+mod mapped;
 pub mod models;
+pub mod weights;
 
 pub use plimsoll_core::backend::{Device, DeviceDescription, DeviceKind, Executor};
 pub use plimsoll_core::graph::{Graph, Init, Loss, Mode, Model};
