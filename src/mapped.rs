@@ -8,14 +8,12 @@ use std::path::Path;
 
 use memmap2::Mmap;
 
-/// Bytes that need no copy: of a mapped file, of the program, or of a vector.
+/// Bytes that need no copy: of a mapped file or of the program.
 pub(crate) enum Bytes {
     /// A file's.
     Mapped(Mmap),
     /// The program's own.
     Static(&'static [u8]),
-    /// Made at run time.
-    Owned(Vec<u8>),
 }
 
 impl Bytes {
@@ -50,7 +48,6 @@ impl Deref for Bytes {
         match self {
             Bytes::Mapped(map) => map,
             Bytes::Static(bytes) => bytes,
-            Bytes::Owned(bytes) => bytes,
         }
     }
 }

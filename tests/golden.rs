@@ -5,11 +5,8 @@ mod support;
 
 use plimsoll::expression::E;
 use plimsoll::graph::{Affine, Loss, Model, Running};
-use plimsoll::ops::{CrossEntropy, ValueId};
-use plimsoll::optimizers::{Adam, Recipe, Sgd};
-use plimsoll::graph::{Loss, Model};
 use plimsoll::ops::{CrossEntropy, Emit, LinearCrossEntropy, Op, Pool, UpsampleMode, ValueId};
-use plimsoll::optimizers::{Adam, Optimizer, Sgd};
+use plimsoll::optimizers::{Adam, Recipe, Sgd};
 use plimsoll::{Batch, DType, Device, Graph, Init, Result};
 use support::error::{bound, check, functions};
 use support::evaluate::{Given, Tensor, evaluate, gradients_by_step};
@@ -28,11 +25,9 @@ macro_rules! golden {
         }
     };
 }
-golden!(map reduce matmul permute slice pad concat embedding cross_entropy losses norms clipping
-    optimizers mlp);
 golden!(
-    map reduce matmul permute slice pad concat split max_pool avg_pool upsample embedding cross_entropy linear_cross_entropy
-    optimizers mlp
+    map reduce matmul permute slice pad concat split max_pool avg_pool upsample embedding
+    cross_entropy linear_cross_entropy losses norms clipping optimizers mlp
 );
 
 fn run(name: &str, test: fn(&dyn Device, Case<'_>)) {
@@ -369,6 +364,8 @@ mod cases {
                 check(&label, &got, &expected, functions(FUNCTION_ULPS) + bound(elements));
             }
         }
+    }
+
     pub fn linear_cross_entropy(device: &dyn Device, case: Case<'_>) {
         let loss = CrossEntropy {
             ignore_index: case.number("ignore_index") as i32,

@@ -157,13 +157,15 @@ impl Model for Table {
 
 #[test]
 fn a_tensor_larger_than_a_page_is_named() {
+    let recipe = Sgd::default().into();
     let request = PlanRequest {
         model: &Table,
-        optimizer: &Sgd::default(),
+        recipe: &recipe,
         batch: 8,
         evaluate_items: None,
         budget_bytes: 1 << 40,
         micro_batches: None,
+        split_batch_statistics: false,
     };
     let device = NullDevice::new(128 << 20);
     let error = plan(&request, device.description()).map(|_| ()).expect_err("does not fit");

@@ -3,7 +3,6 @@
 
 mod support;
 
-use std::sync::Arc;
 
 use plimsoll::graph::{Loss, Model};
 use plimsoll::ops::{CrossEntropy, Emit, LinearCrossEntropy, Op};
@@ -56,10 +55,9 @@ fn step(
     chunk_rows: Option<usize>,
     micro_batches: usize,
 ) -> (f64, Vec<(String, Vec<f64>)>, u64) {
-    let optimizer: Arc<dyn plimsoll::optimizers::Optimizer> =
-        Arc::new(Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 });
+    let recipe = Sgd { momentum: 0.0, nesterov: false, weight_decay: 0.0 }.into();
     let model = Head { chunk_rows };
-    let mut t = trainer(&model, &optimizer, device, ROWS, Some(micro_batches)).expect("plans");
+    let mut t = trainer(&model, &recipe, device, ROWS, Some(micro_batches)).expect("plans");
     let x: Vec<f32> = (0..ROWS * WIDTH).map(|i| (i as f32 * 0.61).sin()).collect();
     let labels: Vec<i32> =
         (0..ROWS as i32).map(|i| if i % 7 == 3 { -100 } else { i * 577 % 1013 }).collect();

@@ -6,10 +6,9 @@ mod support;
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 
 use plimsoll::models::Mlp;
-use plimsoll::optimizers::{Adam, Sgd};
+use plimsoll::optimizers::{Adam, Recipe, Sgd};
 use plimsoll::weights::{
     CHUNK_BYTES, Fault, Loaded, NameMap, Shapes, WeightsError, load, load_model, save, save_model,
     shapes,
@@ -247,17 +246,9 @@ fn a_model_in_training_comes_back() {
     let model = Mlp::new(&[6, 5, 3]).expect("valid");
     let device = devices::open("cpu").expect("always there");
     let trainer = |adam: bool, seed: u64| -> Trainer {
-        let optimizer: Arc<dyn plimsoll::optimizers::Optimizer> =
-            if adam { Arc::new(Adam::adamw()) } else { Arc::new(Sgd::default()) };
-        let request = PlanRequest {
-            model: &model,
-            optimizer: &*optimizer,
-            batch: 2,
-            evaluate_items: None,
-            budget_bytes: u64::MAX,
-            micro_batches: None,
-        };
-        Trainer::new(&request, optimizer.clone(), &*device, seed).expect("plans")
+        let recipe: Recipe = if adam { Adam::adamw().into() } else { Sgd::default().into() };
+        let request = PlanRequest::new(&model, &recipe, 2, u64::MAX);
+        Trainer::new(&request, &*device, seed).expect("plans")
     };
     let mut first = trainer(true, 1);
     let labels: [i32; 2] = [0, 2];

@@ -136,7 +136,7 @@ mod tests {
     }
 
     fn collect(data: &[u8], dtype: Dtype, columns: Option<usize>, chunk: usize) -> Vec<f32> {
-        let mut all = Vec::new();
+        let mut all = Vec::<u8>::new();
         emit(data, dtype, columns, chunk, &mut |offset, bytes| {
             assert_eq!(offset, all.len() as u64);
             assert!(bytes.len() <= chunk.max(4 * columns.map_or(1, |c| data.len() / 4 / c)));

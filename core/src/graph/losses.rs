@@ -4,10 +4,7 @@ use super::{Graph, Init, Leaf, Loss};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::ledger::Class;
-use crate::ops::{CrossEntropy, Emit, Op, TensorType, ValueId};
-use super::{Graph, Loss};
-use crate::error::Result;
-use crate::ops::{CrossEntropy, Emit, LinearCrossEntropy, Op, ValueId};
+use crate::ops::{CrossEntropy, Emit, LinearCrossEntropy, Op, TensorType, ValueId};
 
 impl Graph {
     /// Cross-entropy of logits [rows, classes] with i32 labels `[rows]`.
@@ -150,6 +147,8 @@ impl Graph {
     pub fn unweighted(&mut self, per_item: ValueId) -> Result<Loss> {
         let shape = self.shape(per_item).to_vec();
         Ok(Loss { per_item, weight: self.constant(&shape, 1.0)?, correct: None })
+    }
+
     /// Cross-entropy of the logits hidden · weightᵀ + bias, which never exist
     /// whole: hidden [rows, width], weight [classes, width], bias `[classes]`,
     /// i32 labels `[rows]`.

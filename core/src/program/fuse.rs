@@ -77,10 +77,10 @@ impl Fusion {
                 return None;
             }
             let fused = join(producer, consumer, k)?;
-            let fits =
-                fused.inputs.len() + fused.outputs.len() <= Capabilities::PORTABLE.max_bindings
-                    && fits_parameters(&fused)
-                    && self.keeps_assignments(part, producer, &fused, n);
+            let fits = fused.inputs.len() + fused.outputs.len()
+                <= Capabilities::PORTABLE.max_bindings
+                && fits_parameters(&fused)
+                && self.keeps_assignments(part, producer, &fused, n);
             fits.then_some((place, fused))
         })
     }
