@@ -3,7 +3,6 @@
 
 mod support;
 
-
 use plimsoll::graph::{Loss, Model};
 use plimsoll::ops::{CrossEntropy, Emit, LinearCrossEntropy, Op};
 use plimsoll::optimizers::Sgd;

@@ -18,10 +18,24 @@ pub const MATMUL: &str = include_str!("../../../shaders/matmul.wgsl");
 /// What the kernels over planes share.
 pub const POOL: &str = include_str!("../../../shaders/pool.wgsl");
 
+/// What the convolution kernels share.
+pub const CONVOLUTION: &str = include_str!("../../../shaders/convolution.wgsl");
+/// What those share that gather what an element meets.
+pub const CONVOLUTION_GATHER: &str = include_str!("../../../shaders/convolution_gather.wgsl");
+/// What those share that make tiles of a product.
+pub const CONVOLUTION_TILES: &str = include_str!("../../../shaders/convolution_tiles.wgsl");
+
 /// All kernels by name.
 pub const SHADERS: &[(&str, &str)] = &[
     ("avg_pool", include_str!("../../../shaders/avg_pool.wgsl")),
     ("avg_pool_gradient", include_str!("../../../shaders/avg_pool_gradient.wgsl")),
+    ("conv", include_str!("../../../shaders/conv.wgsl")),
+    ("conv_direct", include_str!("../../../shaders/conv_direct.wgsl")),
+    ("conv_weight_gradient", include_str!("../../../shaders/conv_weight_gradient.wgsl")),
+    (
+        "conv_weight_gradient_direct",
+        include_str!("../../../shaders/conv_weight_gradient_direct.wgsl"),
+    ),
     ("cross_entropy", include_str!("../../../shaders/cross_entropy.wgsl")),
     ("cross_entropy_gradient", include_str!("../../../shaders/cross_entropy_gradient.wgsl")),
     ("embedding", include_str!("../../../shaders/embedding.wgsl")),
@@ -73,6 +87,15 @@ pub fn assemble(kernel: &Kernel) -> Result<String, String> {
     }
     if kernel.name.contains("pool") || kernel.name.starts_with("upsample") {
         text.push_str(POOL);
+    }
+    if kernel.name.starts_with("conv") {
+        text.push_str(CONVOLUTION);
+    }
+    if matches!(kernel.name.as_str(), "conv" | "conv_direct") {
+        text.push_str(CONVOLUTION_GATHER);
+    }
+    if matches!(kernel.name.as_str(), "conv" | "conv_weight_gradient") {
+        text.push_str(CONVOLUTION_TILES);
     }
     text.push_str(file);
     Ok(text)

@@ -8,6 +8,12 @@
 pub mod avg_pool;
 pub mod cases;
 pub mod concat;
+pub mod conv;
+mod conv_gather;
+pub mod conv_input_gradient;
+pub mod conv_weight_gradient;
+pub mod convolution;
+pub mod convolution_tiles;
 pub mod cross_entropy;
 pub mod embedding;
 pub mod linear_cross_entropy;
@@ -27,6 +33,10 @@ pub mod upsample;
 
 pub use avg_pool::{AvgPool, AvgPoolGradient};
 pub use concat::Concat;
+pub use conv::Conv;
+pub use conv_input_gradient::ConvInputGradient;
+pub use conv_weight_gradient::ConvWeightGradient;
+pub use convolution::Convolution;
 pub use cross_entropy::{CrossEntropy, CrossEntropyGradient};
 pub use embedding::{Embedding, EmbeddingGradient};
 pub use linear_cross_entropy::{LinearCrossEntropy, LinearCrossEntropyGradient};
@@ -192,6 +202,9 @@ pub enum Op {
     Reduce(Reduce),
     Matmul(Matmul),
     Moments(Moments),
+    Conv(Conv),
+    ConvInputGradient(ConvInputGradient),
+    ConvWeightGradient(ConvWeightGradient),
     Reshape(Reshape),
     Permute(Permute),
     Slice(Slice),
@@ -220,6 +233,9 @@ impl std::ops::Deref for Op {
             Op::Reduce(o) => o,
             Op::Matmul(o) => o,
             Op::Moments(o) => o,
+            Op::Conv(o) => o,
+            Op::ConvInputGradient(o) => o,
+            Op::ConvWeightGradient(o) => o,
             Op::Reshape(o) => o,
             Op::Permute(o) => o,
             Op::Slice(o) => o,

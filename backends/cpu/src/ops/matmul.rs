@@ -2,6 +2,7 @@
 //! epilogue, in place.
 
 use gemm::Parallelism;
+use plimsoll_core::expression::Expression;
 use plimsoll_core::ops::Matmul;
 use plimsoll_core::plan::{PlannedNode, types};
 use plimsoll_core::shape;
@@ -34,11 +35,33 @@ impl Product {
     /// touches the result, which overlaps neither A nor B.
     pub unsafe fn run(&self, threads: usize, a: *const f32, b: *const f32, out: *mut f32) {
         let Product { m, n, k, .. } = *self;
-        let strides = |transposed: bool, rows: usize, columns: usize| {
-            if transposed { [1, rows as isize] } else { [columns as isize, 1] }
+        let width = |transposed: bool, rows: usize, columns: usize| {
+            if transposed { rows } else { columns }
+        };
+        let (a_width, b_width) = (width(self.transpose_a, m, k), width(self.transpose_b, k, n));
+        // SAFETY: the caller's promise.
+        unsafe { self.run_strided(threads, (a, a_width), (b, b_width), (out, n)) }
+    }
+
+    /// [`Product::run`] for matrices whose rows, as they are stored, start so
+    /// many elements apart.
+    ///
+    /// # Safety
+    /// As [`Product::run`].
+    pub unsafe fn run_strided(
+        &self,
+        threads: usize,
+        a: (*const f32, usize),
+        b: (*const f32, usize),
+        out: (*mut f32, usize),
+    ) {
+        let Product { m, n, k, .. } = *self;
+        // Along rows and along columns.
+        let strides = |transposed: bool, width: usize| {
+            if transposed { [1, width as isize] } else { [width as isize, 1] }
         };
         let (a_strides, b_strides) =
-            (strides(self.transpose_a, m, k), strides(self.transpose_b, k, n));
+            (strides(self.transpose_a, a.1), strides(self.transpose_b, b.1));
         let parallelism = if threads > 1 && m * n * k > PARALLEL_FLOPS {
             Parallelism::Rayon(threads)
         } else {
@@ -51,14 +74,14 @@ impl Product {
                 m,
                 n,
                 k,
-                out,
+                out.0,
                 1,
-                n as isize,
+                out.1 as isize,
                 self.accumulate,
-                a,
+                a.0,
                 a_strides[1],
                 a_strides[0],
-                b,
+                b.0,
                 b_strides[1],
                 b_strides[0],
                 1.0,
@@ -72,6 +95,56 @@ impl Product {
     }
 }
 
+/// What follows a product: an expression of its elements and other tensors, in
+/// place.
+pub struct Epilogue {
+    program: Program,
+    /// The inputs of the expression, the product first.
+    inputs: Vec<Memory>,
+    numel: usize,
+}
+
+impl Epilogue {
+    /// The epilogue of a node, whose inputs from the third on it reads; `None`
+    /// if there is nothing to do.
+    pub fn new(
+        expression: &Expression,
+        node: &PlannedNode,
+        inputs: &[Memory],
+        output: Memory,
+    ) -> Option<Epilogue> {
+        if expression.is_identity() {
+            return None;
+        }
+        let to = &node.outputs[0].tensor.shape;
+        let mut shapes: Vec<&[usize]> = vec![to];
+        shapes.extend(node.inputs[2..].iter().map(|o| o.tensor.shape.as_slice()));
+        let mut memories = vec![output];
+        memories.extend(&inputs[2..]);
+        let program = Program::new(expression, &shapes, to);
+        Some(Epilogue { program, inputs: memories, numel: shape::numel(to) })
+    }
+
+    /// Turns the products in `output` into what the expression makes of them.
+    pub fn run(&self, output: Memory) {
+        let Epilogue { program, inputs, numel } = self;
+        in_pieces(*numel, PIECE, |start, len| {
+            // SAFETY: nobody writes to what is the same everywhere.
+            let mut registers = unsafe { program.registers(inputs) };
+            for at in (start..start + len).step_by(BLOCK) {
+                let now = BLOCK.min(start + len - at);
+                // SAFETY: each piece reads and writes its own positions of the
+                // output; nobody writes to the other inputs.
+                unsafe {
+                    program.run(&mut registers, inputs, at, now);
+                    let values = &registers[program.outputs[0] as usize].0[..now];
+                    output.write_part::<u32>(at, now).copy_from_slice(values);
+                }
+            }
+        });
+    }
+}
+
 /// A product with its memory.
 pub struct Task {
     batch: usize,
@@ -82,9 +155,7 @@ pub struct Task {
     /// What is put there first, unless it is there already. So an addition
     /// gives the same bits whether it is computed in place or not.
     addend: Option<Memory>,
-    /// What follows the product, with the inputs of its expression: the
-    /// product first.
-    epilogue: Option<(Program, Vec<Memory>)>,
+    epilogue: Option<Epilogue>,
 }
 
 impl Task {
@@ -96,14 +167,10 @@ impl Task {
         let accumulate = addend.is_some();
         let elsewhere = |k: &usize| node.inputs[*k].storage != node.outputs[0].storage;
         let addend = addend.filter(elsewhere).map(|k| inputs[k]);
-        let to = &node.outputs[0].tensor.shape;
-        let epilogue = (!accumulate && !op.epilogue.is_identity()).then(|| {
-            let mut shapes: Vec<&[usize]> = vec![to];
-            shapes.extend(node.inputs[2..].iter().map(|o| o.tensor.shape.as_slice()));
-            let mut memories = vec![output];
-            memories.extend(&inputs[2..]);
-            (Program::new(&op.epilogue, &shapes, to), memories)
-        });
+        let epilogue = match accumulate {
+            true => None,
+            false => Epilogue::new(&op.epilogue, node, &inputs, output),
+        };
         let product = Product {
             m: s.m,
             n: s.n,
@@ -130,26 +197,8 @@ impl Task {
                 self.product.run(threads, a, b, self.output.as_ptr::<f32>().add(i * m * n));
             }
         }
-        if let Some((program, inputs)) = &self.epilogue {
-            self.finish(program, inputs);
+        if let Some(epilogue) = &self.epilogue {
+            epilogue.run(self.output);
         }
-    }
-
-    fn finish(&self, program: &Program, inputs: &[Memory]) {
-        let Product { m, n, .. } = self.product;
-        in_pieces(shape::numel(&[self.batch, m, n]), PIECE, |start, len| {
-            // SAFETY: nobody writes to what is the same everywhere.
-            let mut registers = unsafe { program.registers(inputs) };
-            for at in (start..start + len).step_by(BLOCK) {
-                let now = BLOCK.min(start + len - at);
-                // SAFETY: each piece reads and writes its own positions of the
-                // output; nobody writes to the other inputs.
-                unsafe {
-                    program.run(&mut registers, inputs, at, now);
-                    let values = &registers[program.outputs[0] as usize].0[..now];
-                    self.output.write_part::<u32>(at, now).copy_from_slice(values);
-                }
-            }
-        });
     }
 }

@@ -2,6 +2,7 @@
 //! the plan is loaded.
 
 mod avg_pool;
+mod conv;
 mod cross_entropy;
 mod embedding;
 mod linear_cross_entropy;
@@ -32,6 +33,9 @@ enum Kind {
     Reduce(reduce::Task),
     Matmul(matmul::Task),
     Moments(moments::Task),
+    Conv(conv::Task),
+    ConvInputGradient(conv::InputGradientTask),
+    ConvWeightGradient(conv::WeightGradientTask),
     StridedCopy(strided_copy::Task),
     Embedding(embedding::Task),
     EmbeddingGradient(embedding::GradientTask),
@@ -86,6 +90,21 @@ impl Task {
                 op: op.clone(),
                 input: inputs[0],
                 outputs,
+                workspace,
+            }),
+            Op::Conv(op) => Kind::Conv(conv::Task::new(op, node, &inputs, outputs[0], workspace)),
+            Op::ConvInputGradient(op) => Kind::ConvInputGradient(conv::InputGradientTask {
+                geometry: op.geometry(&types(&node.inputs)),
+                weight: inputs[0],
+                gradient: inputs[1],
+                output: outputs[0],
+                workspace,
+            }),
+            Op::ConvWeightGradient(op) => Kind::ConvWeightGradient(conv::WeightGradientTask {
+                geometry: op.geometry(&types(&node.inputs)),
+                x: inputs[0],
+                gradient: inputs[1],
+                output: outputs[0],
                 workspace,
             }),
             Op::Reshape(_) => Kind::Nothing,
@@ -182,6 +201,9 @@ impl Task {
             Kind::Reduce(t) => t.run(),
             Kind::Matmul(t) => t.run(pool.current_num_threads()),
             Kind::Moments(t) => t.run(),
+            Kind::Conv(t) => t.run(pool.current_num_threads()),
+            Kind::ConvInputGradient(t) => t.run(pool.current_num_threads()),
+            Kind::ConvWeightGradient(t) => t.run(pool.current_num_threads()),
             Kind::StridedCopy(t) => t.run(),
             Kind::Embedding(t) => t.run(),
             Kind::EmbeddingGradient(t) => t.run(),

@@ -5,6 +5,7 @@
 //! differences of that reference. Shapes are awkward on purpose: 1, primes,
 //! and neighbours of powers of two.
 
+mod convolutions;
 mod copies;
 mod lookups;
 mod losses;
@@ -149,6 +150,7 @@ pub fn cases() -> Vec<Case> {
     norms::norms(&mut out);
     reductions::reductions(&mut out);
     products::products(&mut out);
+    convolutions::convolutions(&mut out);
     copies::copies(&mut out);
     pools::pools(&mut out);
     lookups::lookups(&mut out);
@@ -179,6 +181,9 @@ mod tests {
             "reduce",
             "matmul",
             "moments",
+            "conv",
+            "conv_input_gradient",
+            "conv_weight_gradient",
             "permute",
             "slice",
             "pad",
