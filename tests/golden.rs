@@ -5,7 +5,7 @@ mod support;
 
 use plimsoll::expression::E;
 use plimsoll::graph::{Affine, Loss, Model, Running};
-use plimsoll::ops::{CrossEntropy, Emit, LinearCrossEntropy, Op, Pool, UpsampleMode, ValueId};
+use plimsoll::ops::{Convolution, CrossEntropy, Emit, LinearCrossEntropy, Op, Pool, UpsampleMode, ValueId};
 use plimsoll::optimizers::{Adam, Recipe, Sgd};
 use plimsoll::{Batch, DType, Device, Graph, Init, Result};
 use support::error::{bound, check, functions};
@@ -26,7 +26,7 @@ macro_rules! golden {
     };
 }
 golden!(
-    map reduce matmul permute slice pad concat split max_pool avg_pool upsample embedding
+    map reduce matmul conv conv_transpose permute slice pad concat split max_pool avg_pool upsample embedding
     cross_entropy linear_cross_entropy losses norms clipping optimizers mlp
 );
 
@@ -191,6 +191,32 @@ mod cases {
         }
         let gradient = result.gradients[0].as_ref().expect("there is one");
         check(&label, gradient, &case.floats("grad.x"), bound(0));
+    }
+
+    fn convolution_of(case: Case<'_>) -> Convolution {
+        let c = Convolution::new(case.sizes("stride").len()).stride(&case.sizes("stride"));
+        let c = c.padding(&case.sizes("padding")).dilation(&case.sizes("dilation"));
+        c.groups(case.number("groups") as usize)
+    }
+
+    /// Terms of the longest sums of a convolution between tensors of these
+    /// shapes: of output, input's gradient and weight's gradient.
+    fn longest_sum(weight: &[usize], smaller: &[usize]) -> usize {
+        let taps: usize = weight[2..].iter().product();
+        let windows = smaller[0] * smaller[2..].iter().product::<usize>();
+        (weight[0].max(weight[1]) * taps).max(windows)
+    }
+
+    pub fn conv(device: &dyn Device, case: Case<'_>) {
+        let c = convolution_of(case);
+        let close = bound(longest_sum(&case.get("in.w").shape, &case.get("out.y").shape));
+        check_simple(device, case, close, close, |g, x| g.conv(x[1], x[0], &c));
+    }
+
+    pub fn conv_transpose(device: &dyn Device, case: Case<'_>) {
+        let (c, more) = (convolution_of(case), case.sizes("output_padding"));
+        let close = bound(longest_sum(&case.get("in.w").shape, &case.get("in.x").shape));
+        check_simple(device, case, close, close, |g, x| g.conv_transpose(x[1], x[0], &c, &more));
     }
 
     fn pool_of(case: Case<'_>) -> Pool {

@@ -12,7 +12,7 @@ use crate::dtype::DType;
 use crate::expression::Expression;
 use crate::graph::Phase;
 use crate::launch::{Capabilities, PARAMETER_WORDS};
-use crate::ops::{Map, Matmul, Op, Reduce, TensorType, map};
+use crate::ops::{Conv, Map, Matmul, Op, Reduce, TensorType, map};
 use crate::shape;
 
 /// Fuses wherever a value has one reader that can take over its computation.
@@ -107,15 +107,16 @@ impl Fusion {
     }
 }
 
-/// Whether sizes and strides surely fit a parameter block, beside the ten words
-/// that a kernel takes for itself.
+/// Whether sizes and strides surely fit a parameter block, beside the words that
+/// a kernel takes for itself.
 fn fits_parameters(node: &ProgramNode) -> bool {
     let rank = match &node.op {
         Op::Map(op) => op.shape.len(),
         Op::Reduce(op) => op.shape.len(),
         _ => node.outputs[0].tensor.shape.len(),
     };
-    10 + (1 + node.inputs.len()) * rank <= PARAMETER_WORDS
+    let own = if matches!(node.op, Op::Conv(_)) { 25 } else { 10 };
+    own + (1 + node.inputs.len()) * rank <= PARAMETER_WORDS
 }
 
 /// Moving a forward op into the backward pass would keep its inputs alive.
@@ -147,19 +148,41 @@ fn join(producer: &ProgramNode, consumer: &ProgramNode, k: usize) -> Option<Prog
             let op = Op::Reduce(Reduce { prologue, ..outer.clone() });
             Some(ProgramNode { op, inputs, ..consumer.clone() })
         }
-        (Op::Matmul(inner), Op::Map(outer)) => epilogue(producer, inner, consumer, outer, k),
+        (Op::Matmul(inner), Op::Map(outer)) => {
+            let (epilogue, inputs) = epilogue(producer, &inner.epilogue, consumer, outer, k)?;
+            let op = Op::Matmul(Matmul { epilogue, ..inner.clone() });
+            Some(with_epilogue(producer, consumer, op, inputs))
+        }
+        (Op::Conv(inner), Op::Map(outer)) => {
+            let (epilogue, inputs) = epilogue(producer, &inner.epilogue, consumer, outer, k)?;
+            let op = Op::Conv(Conv { epilogue, ..inner.clone() });
+            Some(with_epilogue(producer, consumer, op, inputs))
+        }
         _ => None,
     }
 }
 
-/// A map after a product: the map's other operands become the epilogue's.
+/// A producer with an epilogue that takes over the consumer's computation.
+fn with_epilogue(
+    producer: &ProgramNode,
+    consumer: &ProgramNode,
+    op: Op,
+    inputs: Vec<Use>,
+) -> ProgramNode {
+    let tensor = producer.outputs[0].tensor.clone();
+    let outputs = vec![Use { value: consumer.outputs[0].value, tensor }];
+    ProgramNode { op, inputs, outputs, label: producer.label.clone(), phase: consumer.phase }
+}
+
+/// A map after a product with the epilogue `inner`: the map's other operands
+/// become the epilogue's. Gives the new epilogue and the product's inputs.
 fn epilogue(
     producer: &ProgramNode,
-    inner: &Matmul,
+    inner: &Expression,
     consumer: &ProgramNode,
     outer: &Map,
     k: usize,
-) -> Option<ProgramNode> {
+) -> Option<(Expression, Vec<Use>)> {
     let types = outer.expression.types();
     let float =
         types[*outer.expression.outputs.first()? as usize] == crate::expression::Scalar::F32;
@@ -191,7 +214,7 @@ fn epilogue(
         .zip(&kept)
         .map(|(u, i)| retarget(u, reordered.reads_elementwise(*i), &outer.shape, &product.shape))
         .collect::<Option<_>>()?;
-    reordered = reordered.substitute(k, &inner.epilogue, 0);
+    reordered = reordered.substitute(k, inner, 0);
     // Now: inputs are `others`, then the old epilogue's, whose first is the product.
     let mut operands: Vec<Option<Use>> = retargeted.into_iter().map(Some).collect();
     operands.push(None);
@@ -214,9 +237,7 @@ fn epilogue(
     let epilogue = pruned.merge_inputs(&order, inputs_dtypes);
     let mut inputs = producer.inputs[..2].to_vec();
     inputs.extend(operands.into_iter().flatten());
-    let outputs = vec![Use { value: consumer.outputs[0].value, tensor: product.clone() }];
-    let op = Op::Matmul(Matmul { epilogue, ..inner.clone() });
-    Some(ProgramNode { op, inputs, outputs, label: producer.label.clone(), phase: consumer.phase })
+    Some((epilogue, inputs))
 }
 
 /// Substitutes `inner` for input `k` and prunes; gives the operands.
