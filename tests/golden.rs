@@ -5,7 +5,9 @@ mod support;
 
 use plimsoll::expression::E;
 use plimsoll::graph::{Affine, Loss, Model, Running};
-use plimsoll::ops::{Convolution, CrossEntropy, Emit, LinearCrossEntropy, Op, Pool, UpsampleMode, ValueId};
+use plimsoll::ops::{
+    Convolution, CrossEntropy, Emit, LinearCrossEntropy, Op, Pool, UpsampleMode, ValueId,
+};
 use plimsoll::optimizers::{Adam, Recipe, Sgd};
 use plimsoll::{Batch, DType, Device, Graph, Init, Result};
 use support::error::{bound, check, functions};

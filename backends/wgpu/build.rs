@@ -46,7 +46,7 @@ fn unlisted(folder: &Path) -> Vec<String> {
         .iter()
         .map(|(name, _)| *name)
         .chain(["prelude", "matmul", "pool"])
-        .chain(["convolution", "convolution_gather", "convolution_tiles"])
+        .chain(["attention_tiles", "convolution", "convolution_gather", "convolution_tiles"])
         .collect();
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,

@@ -103,6 +103,37 @@ pub fn erf(x: f32) -> f32 {
     if x.is_nan() { x } else { y }
 }
 
+/// Sums go in a fixed number of lanes, which vectorises and keeps errors small.
+const LANES: usize = 16;
+
+/// Σ f(x), in lanes.
+#[inline(always)]
+pub fn sum(values: &[f32], f: impl Fn(f32) -> f32) -> f32 {
+    let mut lanes = [0.0f32; LANES];
+    let (whole, rest) = values.as_chunks::<LANES>();
+    for chunk in whole {
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            *lane += f(*x);
+        }
+    }
+    lanes.iter_mut().zip(rest).for_each(|(lane, x)| *lane += f(*x));
+    lanes.iter().sum()
+}
+
+/// The largest element. NaN loses every comparison.
+#[inline(always)]
+pub fn largest(values: &[f32]) -> f32 {
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let (whole, rest) = values.as_chunks::<LANES>();
+    for chunk in whole {
+        for (lane, x) in lanes.iter_mut().zip(chunk) {
+            *lane = larger(*lane, *x);
+        }
+    }
+    lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, larger)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,6 +18,9 @@ pub const MATMUL: &str = include_str!("../../../shaders/matmul.wgsl");
 /// What the kernels over planes share.
 pub const POOL: &str = include_str!("../../../shaders/pool.wgsl");
 
+/// What the attention kernels share.
+pub const ATTENTION_TILES: &str = include_str!("../../../shaders/attention_tiles.wgsl");
+
 /// What the convolution kernels share.
 pub const CONVOLUTION: &str = include_str!("../../../shaders/convolution.wgsl");
 /// What those share that gather what an element meets.
@@ -27,6 +30,10 @@ pub const CONVOLUTION_TILES: &str = include_str!("../../../shaders/convolution_t
 
 /// All kernels by name.
 pub const SHADERS: &[(&str, &str)] = &[
+    ("attention", include_str!("../../../shaders/attention.wgsl")),
+    ("attention_key_gradient", include_str!("../../../shaders/attention_key_gradient.wgsl")),
+    ("attention_query_gradient", include_str!("../../../shaders/attention_query_gradient.wgsl")),
+    ("attention_rows", include_str!("../../../shaders/attention_rows.wgsl")),
     ("avg_pool", include_str!("../../../shaders/avg_pool.wgsl")),
     ("avg_pool_gradient", include_str!("../../../shaders/avg_pool_gradient.wgsl")),
     ("conv", include_str!("../../../shaders/conv.wgsl")),
@@ -50,6 +57,7 @@ pub const SHADERS: &[(&str, &str)] = &[
     ("max_pool_gradient", include_str!("../../../shaders/max_pool_gradient.wgsl")),
     ("reduce_columns", include_str!("../../../shaders/reduce_columns.wgsl")),
     ("reduce_rows", include_str!("../../../shaders/reduce_rows.wgsl")),
+    ("rope", include_str!("../../../shaders/rope.wgsl")),
     ("strided_copy", include_str!("../../../shaders/strided_copy.wgsl")),
     ("upsample", include_str!("../../../shaders/upsample.wgsl")),
     ("upsample_gradient", include_str!("../../../shaders/upsample_gradient.wgsl")),
@@ -96,6 +104,12 @@ pub fn assemble(kernel: &Kernel) -> Result<String, String> {
     }
     if matches!(kernel.name.as_str(), "conv" | "conv_weight_gradient") {
         text.push_str(CONVOLUTION_TILES);
+    }
+    if kernel.name.starts_with("attention") && kernel.name != "attention_rows" {
+        if !kernel.bindings.iter().any(|b| b.name == "key_mask") {
+            text.push_str("fn load_key_mask(i: u32) -> i32 { return 1; }\n");
+        }
+        text.push_str(ATTENTION_TILES);
     }
     text.push_str(file);
     Ok(text)

@@ -3,6 +3,7 @@
 //! A model is traced into a graph once for each size of micro-batch; tracing
 //! is cheap. Names are scoped (`fc1.weight`) and become safetensors keys.
 
+mod attention;
 mod convolutions;
 mod copies;
 mod lookups;

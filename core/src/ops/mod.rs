@@ -5,6 +5,7 @@
 //! [`reference`](Operation::reference) for the tests. [`Op`] is an enum, so
 //! that the compiler lists what a backend lacks.
 
+pub mod attention;
 pub mod avg_pool;
 pub mod cases;
 pub mod concat;
@@ -26,11 +27,13 @@ pub mod permute;
 pub mod pool;
 pub mod reduce;
 pub mod reshape;
+pub mod rope;
 pub mod slice;
 pub mod split;
 pub mod strided_copy;
 pub mod upsample;
 
+pub use attention::{Attention, AttentionGradient};
 pub use avg_pool::{AvgPool, AvgPoolGradient};
 pub use concat::Concat;
 pub use conv::Conv;
@@ -49,6 +52,7 @@ pub use permute::Permute;
 pub use pool::Pool;
 pub use reduce::{Reduce, ReduceKind};
 pub use reshape::Reshape;
+pub use rope::Rope;
 use serde::{Deserialize, Serialize};
 pub use slice::Slice;
 pub use split::Split;
@@ -205,6 +209,9 @@ pub enum Op {
     Conv(Conv),
     ConvInputGradient(ConvInputGradient),
     ConvWeightGradient(ConvWeightGradient),
+    Attention(Attention),
+    AttentionGradient(AttentionGradient),
+    Rope(Rope),
     Reshape(Reshape),
     Permute(Permute),
     Slice(Slice),
@@ -236,6 +243,9 @@ impl std::ops::Deref for Op {
             Op::Conv(o) => o,
             Op::ConvInputGradient(o) => o,
             Op::ConvWeightGradient(o) => o,
+            Op::Attention(o) => o,
+            Op::AttentionGradient(o) => o,
+            Op::Rope(o) => o,
             Op::Reshape(o) => o,
             Op::Permute(o) => o,
             Op::Slice(o) => o,

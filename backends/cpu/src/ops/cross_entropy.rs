@@ -16,37 +16,6 @@ pub struct Task {
     pub outputs: Vec<Memory>,
 }
 
-/// Sums go in a fixed number of lanes, which vectorises and keeps errors small.
-const LANES: usize = 16;
-
-/// Σ f(x), in lanes.
-#[inline(always)]
-fn sum(values: &[f32], f: impl Fn(f32) -> f32) -> f32 {
-    let mut lanes = [0.0f32; LANES];
-    let (whole, rest) = values.as_chunks::<LANES>();
-    for chunk in whole {
-        for (lane, x) in lanes.iter_mut().zip(chunk) {
-            *lane += f(*x);
-        }
-    }
-    lanes.iter_mut().zip(rest).for_each(|(lane, x)| *lane += f(*x));
-    lanes.iter().sum()
-}
-
-/// The largest element. NaN loses every comparison.
-#[inline(always)]
-fn largest(values: &[f32]) -> f32 {
-    let larger = |a: f32, b: f32| if b > a { b } else { a };
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    let (whole, rest) = values.as_chunks::<LANES>();
-    for chunk in whole {
-        for (lane, x) in lanes.iter_mut().zip(chunk) {
-            *lane = larger(*lane, *x);
-        }
-    }
-    lanes.iter().chain(rest).copied().fold(f32::NEG_INFINITY, larger)
-}
-
 /// Loss, weight, logsumexp and correct of a row of logits.
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512dq+avx512vl",
@@ -55,8 +24,8 @@ fn largest(values: &[f32]) -> f32 {
 ))]
 pub fn row(op: &CrossEntropy, l: &[f32], label: i32) -> [f32; 4] {
     // A NaN shows in the sum.
-    let max = largest(l);
-    let logsumexp = max + sum(l, |x| math::exp(x - max)).ln();
+    let max = math::largest(l);
+    let logsumexp = max + math::sum(l, |x| math::exp(x - max)).ln();
     if label == op.ignore_index {
         return [0.0, 0.0, logsumexp, 0.0];
     }
@@ -67,7 +36,7 @@ pub fn row(op: &CrossEntropy, l: &[f32], label: i32) -> [f32; 4] {
     let mut loss = logsumexp - l[y];
     if op.label_smoothing != 0.0 {
         // Σ (lse − l) / C keeps precision where Σ l would not.
-        let even = sum(l, |x| logsumexp - x) / l.len() as f32;
+        let even = math::sum(l, |x| logsumexp - x) / l.len() as f32;
         loss = (1.0 - op.label_smoothing) * loss + op.label_smoothing * even;
     }
     [loss, 1.0, logsumexp, f32::from(u8::from(first_largest))]

@@ -1,6 +1,7 @@
 //! Execution of ops. A [`Task`] is a node with its memory resolved once, when
 //! the plan is loaded.
 
+mod attention;
 mod avg_pool;
 mod conv;
 mod cross_entropy;
@@ -11,10 +12,12 @@ mod matmul;
 mod max_pool;
 mod moments;
 mod reduce;
+mod rope;
+mod scratch;
 mod strided_copy;
 mod upsample;
 
-use plimsoll_core::ops::{LinearCrossEntropy, Op, Operand};
+use plimsoll_core::ops::{Attention, LinearCrossEntropy, Op, Operand};
 use plimsoll_core::plan::{PlannedNode, types};
 
 use crate::arena::{Arena, Memory};
@@ -36,6 +39,9 @@ enum Kind {
     Conv(conv::Task),
     ConvInputGradient(conv::InputGradientTask),
     ConvWeightGradient(conv::WeightGradientTask),
+    Attention(attention::Task),
+    AttentionGradient(attention::GradientTask),
+    Rope(rope::Task),
     StridedCopy(strided_copy::Task),
     Embedding(embedding::Task),
     EmbeddingGradient(embedding::GradientTask),
@@ -80,6 +86,15 @@ impl Task {
             bias,
             workspace: workspace.expect("chunks need workspace"),
         };
+        let heads = |op: &Attention, mask| attention::Heads {
+            op: op.clone(),
+            extents: Attention::extents(&types(&node.inputs)),
+            q: inputs[0],
+            k: inputs[1],
+            v: inputs[2],
+            mask,
+            scratch: workspace.expect("tiles need workspace"),
+        };
         let kind = match &node.op {
             Op::Map(op) => Kind::Map(map::Task::new(op, &shapes, inputs, outputs)),
             Op::Reduce(op) => {
@@ -106,6 +121,23 @@ impl Task {
                 gradient: inputs[1],
                 output: outputs[0],
                 workspace,
+            }),
+            Op::Attention(op) => Kind::Attention(attention::Task {
+                heads: heads(op, inputs.get(3).copied()),
+                outputs: [outputs[0], outputs[1]],
+            }),
+            Op::AttentionGradient(op) => Kind::AttentionGradient(attention::GradientTask {
+                heads: heads(&op.forward, inputs.get(6).copied()),
+                output: inputs[3],
+                logsumexp: inputs[4],
+                gradient: inputs[5],
+                gradients: [outputs[0], outputs[1], outputs[2]],
+            }),
+            Op::Rope(op) => Kind::Rope(rope::Task {
+                sizes: [shapes[0][1], shapes[0][2], shapes[0][3]],
+                frequencies: op.frequencies(shapes[0][3]),
+                input: inputs[0],
+                output: outputs[0],
             }),
             Op::Reshape(_) => Kind::Nothing,
             Op::Permute(op) => copy(vec![op.copy(shapes[0])], 0),
@@ -204,6 +236,9 @@ impl Task {
             Kind::Conv(t) => t.run(pool.current_num_threads()),
             Kind::ConvInputGradient(t) => t.run(pool.current_num_threads()),
             Kind::ConvWeightGradient(t) => t.run(pool.current_num_threads()),
+            Kind::Attention(t) => t.run(pool.current_num_threads()),
+            Kind::AttentionGradient(t) => t.run(pool.current_num_threads()),
+            Kind::Rope(t) => t.run(),
             Kind::StridedCopy(t) => t.run(),
             Kind::Embedding(t) => t.run(),
             Kind::EmbeddingGradient(t) => t.run(),

@@ -5,6 +5,7 @@
 //! differences of that reference. Shapes are awkward on purpose: 1, primes,
 //! and neighbours of powers of two.
 
+mod attentions;
 mod convolutions;
 mod copies;
 mod lookups;
@@ -33,6 +34,8 @@ pub enum Fill {
     SomeNan,
     /// Plus or minus this.
     Signs(f32),
+    /// Normal with this mean.
+    Around(f32),
     /// This.
     Constant(f32),
     /// Integers in 0..bound.
@@ -100,6 +103,7 @@ impl Case {
                 let n = t.numel();
                 let values = match fill {
                     Fill::Normal => (0..n).map(|_| f64::from(s.normal())).collect(),
+                    Fill::Around(mean) => (0..n).map(|_| f64::from(s.normal() + mean)).collect(),
                     Fill::AwayFromZero => (0..n)
                         .map(|_| {
                             let x = s.normal();
@@ -151,6 +155,7 @@ pub fn cases() -> Vec<Case> {
     reductions::reductions(&mut out);
     products::products(&mut out);
     convolutions::convolutions(&mut out);
+    attentions::attentions(&mut out);
     copies::copies(&mut out);
     pools::pools(&mut out);
     lookups::lookups(&mut out);
@@ -184,6 +189,9 @@ mod tests {
             "conv",
             "conv_input_gradient",
             "conv_weight_gradient",
+            "attention",
+            "attention_gradient",
+            "rope",
             "permute",
             "slice",
             "pad",

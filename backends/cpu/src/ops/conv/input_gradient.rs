@@ -8,7 +8,8 @@ use plimsoll_core::ops::convolution_tiles::Chunks;
 use rayon::prelude::*;
 
 use super::super::matmul::Product;
-use super::{Scratch, columns, direct, parts, side_by_side};
+use super::super::scratch::Scratch;
+use super::{columns, direct, parts, side_by_side};
 use crate::arena::Memory;
 
 /// A gradient with its memory.

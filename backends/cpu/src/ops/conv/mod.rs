@@ -17,6 +17,7 @@ use rayon::prelude::*;
 pub use weight_gradient::Task as WeightGradientTask;
 
 use super::matmul::{Epilogue, Product};
+use super::scratch::Scratch;
 use crate::arena::Memory;
 
 /// The forward pass.
@@ -142,30 +143,6 @@ fn parts(g: &Geometry, span: Span, group: usize) -> impl Iterator<Item = Part> {
             windows: window..(window + span.windows).min(count),
         })
     })
-}
-
-/// Workspace of which each thread has its part.
-struct Scratch {
-    memory: Option<Memory>,
-    /// Where the first thread's part starts, in elements.
-    first: usize,
-    /// Elements of a part.
-    numel: usize,
-}
-
-impl Scratch {
-    /// This thread's part.
-    ///
-    /// # Safety
-    /// No other part is taken on this thread while it is in use.
-    #[allow(clippy::mut_from_ref)]
-    unsafe fn take(&self) -> &mut [f32] {
-        let Some(memory) = self.memory.filter(|_| self.numel > 0) else { return &mut [] };
-        let thread = rayon::current_thread_index().unwrap_or(0);
-        // SAFETY: threads of a pool have different numbers below their count,
-        // for which the workspace was made; `write_part` checks the end.
-        unsafe { memory.write_part::<f32>(self.first + thread * self.numel, self.numel) }
-    }
 }
 
 /// Copies the output's rows of one group, of a part's items, side by side:

@@ -7,8 +7,9 @@ use plimsoll_core::ops::convolution_tiles::Chunks;
 use rayon::prelude::*;
 
 use super::super::matmul::Product;
+use super::super::scratch::Scratch;
 use super::super::{PIECE, in_pieces};
-use super::{Part, Scratch, columns, direct, parts, side_by_side};
+use super::{Part, columns, direct, parts, side_by_side};
 use crate::arena::Memory;
 
 /// A gradient with its memory.
