@@ -61,7 +61,7 @@ impl Operation for Rope {
         super::expect_inputs("rope", inputs, 1)?;
         super::expect_dtype("rope", &inputs[0], DType::F32)?;
         let shape = &inputs[0].shape;
-        if shape.len() != 4 || shape[3] % 2 != 0 {
+        if shape.len() != 4 || !shape[3].is_multiple_of(2) {
             let message = format!("{shape:?}: expected [batch, length, heads, an even size]");
             return Err(Error::shape("rope", message));
         }
