@@ -6,7 +6,8 @@ mod support;
 use plimsoll::expression::E;
 use plimsoll::graph::{Affine, Loss, Model, Running};
 use plimsoll::ops::{
-    Convolution, CrossEntropy, Emit, LinearCrossEntropy, Op, Pool, UpsampleMode, ValueId,
+    Attention, Convolution, CrossEntropy, Emit, LinearCrossEntropy, Op, Pool, Rope, UpsampleMode,
+    ValueId,
 };
 use plimsoll::optimizers::{Adam, Recipe, Sgd};
 use plimsoll::{Batch, DType, Device, Graph, Init, Result};
@@ -29,7 +30,7 @@ macro_rules! golden {
 }
 golden!(
     map reduce matmul conv conv_transpose permute slice pad concat split max_pool avg_pool upsample embedding
-    cross_entropy linear_cross_entropy losses norms clipping optimizers mlp
+    attention rope cross_entropy linear_cross_entropy losses norms clipping optimizers mlp
 );
 
 fn run(name: &str, test: fn(&dyn Device, Case<'_>)) {
@@ -253,6 +254,30 @@ mod cases {
         let indices = case.get("in.indices").words.len();
         // Inputs come in order of their names: indices, table.
         check_simple(device, case, bound(0), bound(indices), |g, x| g.embedding(x[1], x[0]));
+    }
+
+    pub fn attention(device: &dyn Device, case: Case<'_>) {
+        let (q, k) = (&case.get("in.q").shape, &case.get("in.k").shape);
+        let ((l, h, d), (s, g)) = ((q[1], q[2], q[3]), (k[1], k[2]));
+        let mut op = Attention::new(d);
+        if case.flag("causal") {
+            op = op.causal();
+        }
+        // Sums over the head and the keys, or all queries of a group's heads.
+        let value = bound(d + s) + functions(4.0);
+        let gradient = bound(2 * d + s + l * h / g) + functions(4.0);
+        // Inputs come in order of their names: k, mask, q, v.
+        check_simple(device, case, value, gradient, |graph, x| match *x {
+            [k, q, v] => graph.attention(q, k, v, None, op.clone()),
+            [k, mask, q, v] => graph.attention(q, k, v, Some(mask), op.clone()),
+            _ => panic!("three inputs or four"),
+        });
+    }
+
+    pub fn rope(device: &dyn Device, case: Case<'_>) {
+        let op = Rope::new(case.number("base") as f32);
+        let close = bound(2) + functions(4.0);
+        check_simple(device, case, close, close, |g, x| g.rope(x[0], op.clone()));
     }
 
     pub fn cross_entropy(device: &dyn Device, case: Case<'_>) {
