@@ -1,18 +1,27 @@
-//! The model zoo.
+//! The model zoo: what people train, at its published size and at one for
+//! tests.
 
+mod bert;
+mod gpt2;
+mod images;
+mod lenet;
+mod llama;
 mod mlp;
+mod resnet;
+mod sd_unet;
+mod text;
+mod unet;
+mod vit;
+mod zoo;
 
+pub use bert::{Bert, Objective};
+pub use gpt2::Gpt2;
+pub use lenet::LeNet;
+pub use llama::Llama;
 pub use mlp::Mlp;
-
-use crate::Model;
-
-/// A model of the zoo by its name on the command line, at its published size.
-pub fn by_name(name: &str) -> Option<Box<dyn Model>> {
-    match name {
-        "mlp" => Mlp::new(&Mlp::FASHION_MNIST).ok().map(|m| Box::new(m) as Box<dyn Model>),
-        _ => None,
-    }
-}
-
-/// The names that [`by_name`] knows.
-pub const NAMES: [&str; 1] = ["mlp"];
+pub use resnet::{Block, ResNet};
+pub use sd_unet::SdUnet;
+pub use text::IGNORED;
+pub use unet::{Style, Unet};
+pub use vit::Vit;
+pub use zoo::{Domain, NAMES, Sizes, Zoo, by_name};

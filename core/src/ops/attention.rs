@@ -121,7 +121,8 @@ impl Attention {
         }
     }
 
-    fn check(&self, op: &str, inputs: &[TensorType]) -> Result<Extents> {
+    /// The sizes, or a typed error for inputs that do not fit together.
+    pub fn check(&self, op: &str, inputs: &[TensorType]) -> Result<Extents> {
         inputs[..3].iter().try_for_each(|t| expect_dtype(op, t, DType::F32))?;
         let fail = |message: String| Err(Error::shape(op, message));
         if !self.scale.is_finite() {
@@ -139,9 +140,6 @@ impl Attention {
             ));
         }
         let e = Attention::extents(inputs);
-        if e.head_size > LARGEST_HEAD {
-            return fail(format!("heads of {} elements: at most {LARGEST_HEAD}", e.head_size));
-        }
         if self.causal && e.queries != e.keys {
             return fail(format!(
                 "causal with {} queries and {} keys: must be equal",
@@ -151,7 +149,8 @@ impl Attention {
         Ok(e)
     }
 
-    fn check_mask(op: &str, e: Extents, mask: Option<&TensorType>) -> Result<()> {
+    /// The same of the key mask.
+    pub fn check_mask(op: &str, e: Extents, mask: Option<&TensorType>) -> Result<()> {
         let Some(mask) = mask else { return Ok(()) };
         expect_dtype(op, mask, DType::I32)?;
         if mask.shape == [e.batch, e.keys] {
@@ -254,6 +253,10 @@ impl Operation for Attention {
             return Err(Error::shape("attention", message));
         }
         let e = self.check("attention", inputs)?;
+        if e.head_size > LARGEST_HEAD {
+            let message = format!("heads of {} elements: at most {LARGEST_HEAD}", e.head_size);
+            return Err(Error::shape("attention", message));
+        }
         Attention::check_mask("attention", e, inputs.get(3))?;
         Ok(vec![inputs[0].clone(), TensorType::f32([e.batch, e.heads, e.queries])])
     }

@@ -8,6 +8,7 @@ use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use clap::{Args, ValueEnum};
 use plimsoll::budget::Budget;
 use plimsoll::data::{TrainTest, embedded_sample, load_folder};
+use plimsoll::models::{Sizes, Zoo};
 use plimsoll::optimizers::{Adam, Recipe, Sgd};
 use plimsoll::{Device, Model, PlanRequest, devices, models};
 
@@ -95,8 +96,7 @@ pub struct Setup {
 impl Choices {
     /// Opens what the flags name. `threads` are those of the cpu backend.
     pub fn open(&self, threads: Option<usize>) -> Result<Setup, Failure> {
-        let model = models::by_name(&self.model)
-            .ok_or_else(|| Failure::Usage(format!("there is no model {}", self.model)))?;
+        let Zoo { model, .. } = models::by_name(&self.model, &Sizes::default())?;
         let device = self.open_device(threads)?;
         let budget_bytes = self.budget.unwrap_or_default().bytes(device.description())?;
         let data = match &self.data {
