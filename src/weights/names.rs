@@ -92,7 +92,31 @@ impl NameMap {
         }
     }
 
-    /// Models of torchvision, whose batch norms count the batches that they
+    /// ALBERT as Hugging Face publishes it, on the terms of BERT.
+    pub fn hugging_face_albert() -> NameMap {
+        NameMap {
+            prefix: Some("albert.".into()),
+            optional: texts(&[
+                "embeddings.position_ids",
+                "predictions.*",
+                "pooler.*",
+                "sop_classifier.*",
+            ]),
+            ..NameMap::default()
+        }
+    }
+
+    /// The map for the published weights of a model of the zoo, by its name.
+    pub fn published(model: &str) -> NameMap {
+        match model.split('-').next() {
+            Some("gpt2") => NameMap::hugging_face_gpt2(),
+            Some("bert") => NameMap::hugging_face_bert(),
+            Some("albert") => NameMap::hugging_face_albert(),
+            _ => NameMap::torchvision(),
+        }
+    }
+
+    /// Models of torchvision and those named as in PyTorch, whose batch norms count the batches that they
     /// have seen: the counts are passed over.
     pub fn torchvision() -> NameMap {
         NameMap { optional: texts(&["*num_batches_tracked"]), ..NameMap::default() }
