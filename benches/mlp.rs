@@ -77,6 +77,7 @@ fn planning(c: &mut Criterion) {
                 recipe: &recipe,
                 batch: BATCH,
                 evaluate_items: Some(10_000),
+                predict_items: None,
                 budget_bytes: AMPLE,
                 micro_batches: None,
                 split_batch_statistics: false,

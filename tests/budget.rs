@@ -37,6 +37,7 @@ impl Setup {
             recipe: &self.recipe,
             batch: BATCH,
             evaluate_items: Some(EVALUATE),
+            predict_items: None,
             budget_bytes,
             micro_batches: None,
             split_batch_statistics: false,

@@ -163,6 +163,7 @@ fn a_tensor_larger_than_a_page_is_named() {
         recipe: &recipe,
         batch: 8,
         evaluate_items: None,
+        predict_items: None,
         budget_bytes: 1 << 40,
         micro_batches: None,
         split_batch_statistics: false,

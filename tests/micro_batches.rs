@@ -281,6 +281,7 @@ fn evaluation_does_not_depend_on_the_count() {
                 recipe: &plain_sgd(),
                 batch: BATCH,
                 evaluate_items: Some(23),
+                predict_items: None,
                 budget_bytes: support::AMPLE,
                 micro_batches: Some(k),
                 split_batch_statistics: false,

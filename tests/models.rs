@@ -2,7 +2,8 @@
 
 use plimsoll::graph::{Graph, Mode};
 use plimsoll::models::{Bert, Domain, NAMES, Objective, Sizes, Style, Unet, by_name};
-use plimsoll::{Error, Model, autodiff};
+use plimsoll::optimizers::{Adam, Recipe};
+use plimsoll::{Batch, Error, Model, PlanRequest, Trainer, autodiff, devices};
 
 fn traced(model: &dyn Model) -> Graph {
     let mut g = Graph::new(Mode::Train);
@@ -123,4 +124,57 @@ fn sizes_that_do_not_apply_or_fit_are_named() {
     refused("lenet", Sizes { image: Some([8, 8]), ..none() }, "image");
     refused("unet", Sizes { image: Some([512, 500]), ..none() }, "size");
     refused("sd-unet", Sizes { image: Some([64, 60]), ..none() }, "image");
+}
+
+/// The loss computed from what the model predicts is the one that it reports.
+#[test]
+#[cfg(feature = "cpu")]
+fn predictions_explain_the_loss() {
+    let sizes = Sizes { length: Some(7), vocabulary: Some(19), ..Sizes::default() };
+    let model = by_name("llama-tiny", &sizes).expect("fits").model;
+    let recipe: Recipe = Adam::adamw().into();
+    let device = devices::open("cpu").expect("is there");
+    let request = PlanRequest {
+        evaluate_items: Some(2),
+        predict_items: Some(2),
+        ..PlanRequest::new(&*model, &recipe, 3, 64 << 20)
+    };
+    let mut trainer = Trainer::new(&request, &*device, 0).expect("plans");
+    let tokens: Vec<i32> = (0..14).map(|i| i * 5 % 19).collect();
+    let targets: Vec<i32> = (0..14).map(|i| i * 7 % 19).collect();
+    let data = Batch::from([
+        ("tokens", bytemuck::cast_slice(&tokens)),
+        ("targets", bytemuck::cast_slice(&targets)),
+    ]);
+    let loss = trainer.evaluate(&data, 2).expect("evaluates").loss;
+    let (shape, logits) = trainer.predict(&data).expect("predicts");
+    assert_eq!(shape, [2, 7, 19]);
+    let row_loss = |(row, target): (&[f32], &i32)| {
+        let sum: f64 = row.iter().map(|x| f64::from(*x).exp()).sum();
+        sum.ln() - f64::from(row[*target as usize])
+    };
+    let mean = logits.chunks(19).zip(&targets).map(row_loss).sum::<f64>() / 14.0;
+    assert!((mean - loss).abs() < 1e-6 * mean, "{mean} {loss}");
+}
+
+#[test]
+#[cfg(feature = "cpu")]
+fn what_is_not_predicted_is_a_typed_error() {
+    let recipe: Recipe = Adam::adamw().into();
+    let device = devices::open("cpu").expect("is there");
+    let setting = |result: Result<(), Error>| match result {
+        Err(Error::Setting { name, .. }) => assert_eq!(name, "prediction items"),
+        other => panic!("{other:?}"),
+    };
+    let model = by_name("sd-unet-tiny", &Sizes::default()).expect("fits").model;
+    for items in [0, 1] {
+        let request = PlanRequest {
+            predict_items: Some(items),
+            ..PlanRequest::new(&*model, &recipe, 1, 64 << 20)
+        };
+        setting(Trainer::new(&request, &*device, 0).map(|_| ()));
+    }
+    let request = PlanRequest::new(&*model, &recipe, 1, 64 << 20);
+    let mut trainer = Trainer::new(&request, &*device, 0).expect("plans");
+    setting(trainer.predict(&Batch::default()).map(|_| ()));
 }

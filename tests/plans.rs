@@ -72,6 +72,7 @@ fn models_of_the_zoo_waste_little() {
                     recipe,
                     batch: 100,
                     evaluate_items: Some(999),
+                    predict_items: None,
                     budget_bytes: AMPLE,
                     micro_batches: Some(k),
                     split_batch_statistics: true,
@@ -156,6 +157,7 @@ mod faults {
                 recipe: &adam,
                 batch: 4,
                 evaluate_items: Some(7),
+                predict_items: None,
                 budget_bytes: AMPLE,
                 micro_batches: Some(k),
                 split_batch_statistics: false,
@@ -196,7 +198,7 @@ mod faults {
             plan.parts.iter().filter(|p| p.nodes.iter().any(|n| touched(n).any(|t| t == s))).count()
         };
         let stretch = |s: usize, part: &Part| {
-            let evaluation = matches!(part.kind, PartKind::Evaluate { .. });
+            let evaluation = !part.kind.trains();
             let whole = Some((0, part.nodes.len()));
             // A weight, or a gradient's sum: needed before and after, but for
             // what is stored into unread.

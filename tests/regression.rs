@@ -28,6 +28,7 @@ fn plan_of(model: &dyn Model, batch: usize) -> Result<plimsoll::Plan> {
         recipe: &recipe,
         batch,
         evaluate_items: None,
+        predict_items: None,
         budget_bytes: AMPLE,
         micro_batches: None,
         split_batch_statistics: false,

@@ -12,7 +12,7 @@ use crate::optimizers::{HYPER, Recipe};
 use crate::philox;
 use crate::plan::search::{PlanRequest, plan};
 use crate::plan::{Part, PartKind, Plan, verify};
-use crate::program::{EVALUATION_SUMS, LOSS_SUM, WEIGHT_SUM};
+use crate::program::{EVALUATION_SUMS, LOSS_SUM, PREDICTION, WEIGHT_SUM};
 
 /// Data of some items: for each input of the model, its rows one after
 /// another as bytes.
@@ -166,6 +166,25 @@ impl Trainer {
             first += now;
         }
         self.end_evaluation()
+    }
+
+    /// What the model says about as many items as were planned, given as rows
+    /// of every input: the shape of it, and its elements.
+    pub fn predict(&mut self, data: &Batch<'_>) -> Result<(Vec<usize>, Vec<f32>)> {
+        let items = self.plan.parts.iter().find_map(|p| match p.kind {
+            PartKind::Predict { items } => Some(items),
+            _ => None,
+        });
+        let Some((part, items)) =
+            items.and_then(|items| Some((self.plan.part(PartKind::Predict { items })?, items)))
+        else {
+            let message = "the plan has no prediction; name the number of items when planning";
+            return Err(Error::Setting { name: "prediction items", message: message.into() });
+        };
+        let hyper = [0.0; crate::optimizers::HYPER_WORDS];
+        self.run_part(part, data, items, 0, items, &hyper)?;
+        let (tensor, bytes) = self.read(PREDICTION)?;
+        Ok((tensor.shape, bytemuck::pod_collect_to_vec(&bytes)))
     }
 
     /// Clears the evaluation's sums.

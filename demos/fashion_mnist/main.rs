@@ -40,6 +40,7 @@ fn main() -> Result<()> {
         recipe: &recipe,
         batch: BATCH,
         evaluate_items: Some(data.test.items()),
+        predict_items: None,
         budget_bytes: u64::MAX,
         micro_batches: None,
         split_batch_statistics: false,

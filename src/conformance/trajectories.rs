@@ -53,6 +53,7 @@ fn curve(
         recipe,
         batch: BATCH,
         evaluate_items: None,
+        predict_items: None,
         budget_bytes: 1 << 30,
         micro_batches,
         split_batch_statistics: false,

@@ -2,7 +2,7 @@
 //! whose layers share their weights: Z. Lan et al., "ALBERT", 2019. Names are
 //! those of the published weights, less their prefix.
 
-use super::images::classify;
+use super::images::class_loss;
 use super::text::{check_heads, positions, token_loss, tokens};
 use crate::graph::{Graph, Init, Loss, Model};
 use crate::ops::{Attention, ValueId};
@@ -166,7 +166,8 @@ impl Bert {
         let pooler = if self.albert.is_some() { "pooler" } else { "pooler.dense" };
         let x = dense(g, pooler, first, self.width)?;
         let x = g.tanh(x)?;
-        classify(g, "classifier", x, classes, Some(nn::Start::normal(0.02)))
+        let logits = dense(g, "classifier", x, classes)?;
+        class_loss(g, logits)
     }
 }
 

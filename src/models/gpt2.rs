@@ -82,14 +82,9 @@ impl Gpt2 {
         let y = g.dropout(y, self.dropout, batch)?;
         g.add(x, y)
     }
-}
 
-impl Model for Gpt2 {
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn forward(&self, g: &mut Graph, batch: usize) -> Result<Loss> {
+    /// The last hidden state [n, length, width], and the output layer's table.
+    fn hidden(&self, g: &mut Graph, batch: usize) -> Result<(ValueId, ValueId)> {
         check_heads(self.width, self.heads)?;
         let tokens = tokens(g, batch, self.length)?;
         let (width, normal) = (self.width, Init::Normal(0.02));
@@ -102,7 +97,23 @@ impl Model for Gpt2 {
         for i in 0..self.layers {
             x = g.scoped(&format!("h.{i}"), |g| self.layer(g, x))?;
         }
-        let x = nn::layer_norm(g, "ln_f", x, EPSILON)?;
-        token_loss(g, x, table, None)
+        Ok((nn::layer_norm(g, "ln_f", x, EPSILON)?, table))
+    }
+}
+
+impl Model for Gpt2 {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn forward(&self, g: &mut Graph, batch: usize) -> Result<Loss> {
+        let (hidden, table) = self.hidden(g, batch)?;
+        token_loss(g, hidden, table, None)
+    }
+
+    /// Logits [n, length, vocabulary] of the next token.
+    fn predict(&self, g: &mut Graph, batch: usize) -> Result<Option<ValueId>> {
+        let (hidden, table) = self.hidden(g, batch)?;
+        g.matmul(hidden, table, false, true).map(Some)
     }
 }

@@ -1,9 +1,9 @@
-//! What models of images share: their inputs, and the loss of a classifier.
+//! What models of images share: their inputs, and the loss of classifiers.
 
 use crate::expression::Scalar;
 use crate::graph::{Graph, Loss};
 use crate::ops::{CrossEntropy, ValueId};
-use crate::{DType, Result, nn};
+use crate::{DType, Result};
 
 /// The input `images` u8 [batch, channels, height, width], mapped to [−1, 1].
 /// Where the model expects three channels, a grey image gives all of them.
@@ -22,18 +22,8 @@ pub fn model_channels(image: [usize; 3]) -> usize {
     image[0].max(3)
 }
 
-/// The layer `name` from features [n, width] to classes, and its loss against
-/// the input `labels` i32 `[n]`.
-pub fn classify(
-    g: &mut Graph,
-    name: &str,
-    features: ValueId,
-    classes: usize,
-    start: Option<nn::Start>,
-) -> Result<Loss> {
-    let (batch, width) = (g.shape(features)[0], g.shape(features)[1]);
-    let labels = g.input("labels", &[batch], DType::I32)?;
-    let start = start.unwrap_or_else(|| nn::Start::uniform(width));
-    let logits = nn::linear_from(g, name, features, classes, start)?;
+/// The loss of logits [n, classes] against the input `labels` i32 `[n]`.
+pub fn class_loss(g: &mut Graph, logits: ValueId) -> Result<Loss> {
+    let labels = g.input("labels", &[g.shape(logits)[0]], DType::I32)?;
     g.cross_entropy(logits, labels, CrossEntropy::default())
 }

@@ -2,9 +2,9 @@
 //! "Gradient-based learning applied to document recognition", 1998, with ReLU
 //! and max pooling.
 
-use super::images::{classify, images};
+use super::images::{class_loss, images};
 use crate::graph::{Graph, Loss, Model};
-use crate::ops::{Convolution, Pool};
+use crate::ops::{Convolution, Pool, ValueId};
 use crate::{Error, Result, nn};
 
 /// Two convolutions of 5×5 with pooling, then layers of 120, 84 and `classes`.
@@ -21,14 +21,9 @@ pub struct LeNet {
 impl LeNet {
     /// For 28×28 grey images of ten classes: 61,706 parameters.
     pub const MNIST: LeNet = LeNet { image: [1, 28, 28], classes: 10 };
-}
 
-impl Model for LeNet {
-    fn name(&self) -> &str {
-        "lenet"
-    }
-
-    fn forward(&self, g: &mut Graph, batch: usize) -> Result<Loss> {
+    /// Logits [n, classes] of the input.
+    fn logits(&self, g: &mut Graph, batch: usize) -> Result<ValueId> {
         if self.image[1].min(self.image[2]) < 12 {
             let message = format!("{:?}: lenet takes 12×12 pixels or more", self.image);
             return Err(Error::Setting { name: "image", message });
@@ -45,6 +40,21 @@ impl Model for LeNet {
             x = nn::linear(g, name, x, width)?;
             x = g.relu(x)?;
         }
-        classify(g, "fc3", x, self.classes, None)
+        nn::linear(g, "fc3", x, self.classes)
+    }
+}
+
+impl Model for LeNet {
+    fn name(&self) -> &str {
+        "lenet"
+    }
+
+    fn forward(&self, g: &mut Graph, batch: usize) -> Result<Loss> {
+        let logits = self.logits(g, batch)?;
+        class_loss(g, logits)
+    }
+
+    fn predict(&self, g: &mut Graph, batch: usize) -> Result<Option<ValueId>> {
+        self.logits(g, batch).map(Some)
     }
 }

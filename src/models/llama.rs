@@ -89,18 +89,9 @@ impl Llama {
         })?;
         g.add(x, y)
     }
-}
 
-fn plain(g: &mut Graph, name: &str, x: ValueId, outputs: usize) -> Result<ValueId> {
-    nn::linear_from(g, name, x, outputs, nn::Start::normal(0.02).without_bias())
-}
-
-impl Model for Llama {
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn forward(&self, g: &mut Graph, batch: usize) -> Result<Loss> {
+    /// The last hidden state [n, length, width], and the output layer's table.
+    fn hidden(&self, g: &mut Graph, batch: usize) -> Result<(ValueId, ValueId)> {
         check_heads(self.width, self.heads)?;
         if self.key_heads == 0 || !self.heads.is_multiple_of(self.key_heads) {
             let message = format!("{} heads for {} queries' heads", self.key_heads, self.heads);
@@ -117,6 +108,27 @@ impl Model for Llama {
             nn::rms_norm(g, "norm", x, self.epsilon)
         })?;
         let head = nn::embedding_table(g, "lm_head", vocabulary, width, normal)?;
-        token_loss(g, hidden, head, None)
+        Ok((hidden, head))
+    }
+}
+
+fn plain(g: &mut Graph, name: &str, x: ValueId, outputs: usize) -> Result<ValueId> {
+    nn::linear_from(g, name, x, outputs, nn::Start::normal(0.02).without_bias())
+}
+
+impl Model for Llama {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn forward(&self, g: &mut Graph, batch: usize) -> Result<Loss> {
+        let (hidden, table) = self.hidden(g, batch)?;
+        token_loss(g, hidden, table, None)
+    }
+
+    /// Logits [n, length, vocabulary] of the next token.
+    fn predict(&self, g: &mut Graph, batch: usize) -> Result<Option<ValueId>> {
+        let (hidden, table) = self.hidden(g, batch)?;
+        g.matmul(hidden, table, false, true).map(Some)
     }
 }

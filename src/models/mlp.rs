@@ -1,8 +1,9 @@
 //! A multi-layer perceptron with ReLU, for images of bytes.
 
+use super::images::class_loss;
 use crate::expression::Scalar;
 use crate::graph::{Graph, Loss, Model};
-use crate::ops::CrossEntropy;
+use crate::ops::ValueId;
 use crate::{DType, Error, Result, nn};
 
 /// Fully connected layers `fc1`, `fc2`, … with ReLU between them.
@@ -35,16 +36,10 @@ impl Mlp {
         self.dropout = probability;
         self
     }
-}
 
-impl Model for Mlp {
-    fn name(&self) -> &str {
-        "mlp"
-    }
-
-    fn forward(&self, g: &mut Graph, batch: usize) -> Result<Loss> {
+    /// Logits [n, classes] of the input.
+    fn logits(&self, g: &mut Graph, batch: usize) -> Result<ValueId> {
         let images = g.input("images", &[batch, self.widths[0]], DType::U8)?;
-        let labels = g.input("labels", &[batch], DType::I32)?;
         let mut x = g.map(&[images], |x| x[0].cast(Scalar::F32) * (2.0 / 255.0) - 1.0)?;
         let layers = self.widths.len() - 1;
         for (i, width) in self.widths[1..].iter().enumerate() {
@@ -54,7 +49,22 @@ impl Model for Mlp {
                 x = g.dropout(x, self.dropout, batch)?;
             }
         }
-        g.cross_entropy(x, labels, CrossEntropy::default())
+        Ok(x)
+    }
+}
+
+impl Model for Mlp {
+    fn name(&self) -> &str {
+        "mlp"
+    }
+
+    fn forward(&self, g: &mut Graph, batch: usize) -> Result<Loss> {
+        let logits = self.logits(g, batch)?;
+        class_loss(g, logits)
+    }
+
+    fn predict(&self, g: &mut Graph, batch: usize) -> Result<Option<ValueId>> {
+        self.logits(g, batch).map(Some)
     }
 }
 

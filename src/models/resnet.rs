@@ -2,7 +2,7 @@
 //! for image recognition", 2015, with torchvision's names, its start of the
 //! weights and its stride in the bottleneck's 3×3 convolution.
 
-use super::images::{classify, images, model_channels};
+use super::images::{class_loss, images, model_channels};
 use crate::graph::{Graph, Init, Loss, Model};
 use crate::ops::{Convolution, Pool, ValueId};
 use crate::{Result, nn};
@@ -96,6 +96,28 @@ impl ResNet {
         let y = g.add(y, shortcut)?;
         g.relu(y)
     }
+
+    /// Logits [n, classes] of the input.
+    fn logits(&self, g: &mut Graph, batch: usize) -> Result<ValueId> {
+        let mut x = images(g, batch, self.image, model_channels(self.image))?;
+        let kernel = if self.large_images { 7 } else { 3 };
+        x = conv(g, "conv1", x, self.width, kernel, 2)?;
+        x = nn::batch_norm(g, "bn1", x)?;
+        x = g.relu(x)?;
+        if self.large_images {
+            x = g.max_pool(x, &Pool::new(&[3, 3]).stride(&[2, 2]).padding(&[1, 1]))?;
+        }
+        for (stage, blocks) in self.blocks.iter().enumerate() {
+            for i in 0..*blocks {
+                let stride = if stage > 0 && i == 0 { 2 } else { 1 };
+                x = g.scoped(&format!("layer{}.{i}", stage + 1), |g| {
+                    self.block(g, x, self.width << stage, stride)
+                })?;
+            }
+        }
+        x = g.global_avg_pool(x)?;
+        nn::linear(g, "fc", x, self.classes)
+    }
 }
 
 /// Without bias, padded to keep the size at stride 1. Weights start normal by
@@ -120,23 +142,11 @@ impl Model for ResNet {
     }
 
     fn forward(&self, g: &mut Graph, batch: usize) -> Result<Loss> {
-        let mut x = images(g, batch, self.image, model_channels(self.image))?;
-        let kernel = if self.large_images { 7 } else { 3 };
-        x = conv(g, "conv1", x, self.width, kernel, 2)?;
-        x = nn::batch_norm(g, "bn1", x)?;
-        x = g.relu(x)?;
-        if self.large_images {
-            x = g.max_pool(x, &Pool::new(&[3, 3]).stride(&[2, 2]).padding(&[1, 1]))?;
-        }
-        for (stage, blocks) in self.blocks.iter().enumerate() {
-            for i in 0..*blocks {
-                let stride = if stage > 0 && i == 0 { 2 } else { 1 };
-                x = g.scoped(&format!("layer{}.{i}", stage + 1), |g| {
-                    self.block(g, x, self.width << stage, stride)
-                })?;
-            }
-        }
-        x = g.global_avg_pool(x)?;
-        classify(g, "fc", x, self.classes, None)
+        let logits = self.logits(g, batch)?;
+        class_loss(g, logits)
+    }
+
+    fn predict(&self, g: &mut Graph, batch: usize) -> Result<Option<ValueId>> {
+        self.logits(g, batch).map(Some)
     }
 }

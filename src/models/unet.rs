@@ -186,4 +186,10 @@ impl Model for Unet {
         let per_item = g.add(entropy, dice.per_item)?;
         Ok(Loss { per_item, weight: dice.weight, correct })
     }
+
+    /// Probabilities [n, classes, …].
+    fn predict(&self, g: &mut Graph, batch: usize) -> Result<Option<ValueId>> {
+        let logits = self.logits(g, batch)?;
+        g.softmax(logits, 1).map(Some)
+    }
 }

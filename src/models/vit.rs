@@ -1,7 +1,7 @@
 //! The vision transformer: A. Dosovitskiy et al., "An image is worth 16×16
 //! words", 2020, with torchvision's names and its start of the weights.
 
-use super::images::{classify, images, model_channels};
+use super::images::{class_loss, images, model_channels};
 use super::text::check_heads;
 use crate::graph::{Graph, Init, Loss, Model};
 use crate::ops::{Attention, Convolution, ValueId};
@@ -76,14 +76,9 @@ impl Vit {
         let y = nn::linear_from(g, "mlp.3", y, width, start)?;
         g.add(x, y)
     }
-}
 
-impl Model for Vit {
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn forward(&self, g: &mut Graph, batch: usize) -> Result<Loss> {
+    /// Logits [n, classes] of the input.
+    fn logits(&self, g: &mut Graph, batch: usize) -> Result<ValueId> {
         let Vit { image, patch, width, heads, .. } = *self;
         if patch == 0 || image[1] % patch != 0 || image[2] % patch != 0 {
             let message = format!("{image:?} is not divided by patches of {patch}×{patch}");
@@ -113,6 +108,21 @@ impl Model for Vit {
         })?;
         let x = g.reshape(x, &[batch, width])?;
         let start = nn::Start { weight: Init::Zeros, bias: Some(Init::Zeros) };
-        classify(g, "heads.head", x, self.classes, Some(start))
+        nn::linear_from(g, "heads.head", x, self.classes, start)
+    }
+}
+
+impl Model for Vit {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn forward(&self, g: &mut Graph, batch: usize) -> Result<Loss> {
+        let logits = self.logits(g, batch)?;
+        class_loss(g, logits)
+    }
+
+    fn predict(&self, g: &mut Graph, batch: usize) -> Result<Option<ValueId>> {
+        self.logits(g, batch).map(Some)
     }
 }

@@ -45,6 +45,7 @@ pub fn trainer(
         recipe,
         batch,
         evaluate_items: None,
+        predict_items: None,
         budget_bytes: AMPLE,
         micro_batches,
         split_batch_statistics: false,

@@ -248,6 +248,7 @@ impl Task {
             recipe: &self.recipe(),
             batch: self.batch,
             evaluate_items: self.evaluate_items,
+            predict_items: None,
             budget_bytes: AMPLE,
             micro_batches: Some(self.micro_batches),
             split_batch_statistics: false,

@@ -146,6 +146,11 @@ pub trait Model: Send + Sync {
     fn name(&self) -> &str;
     /// Traces the forward pass of `batch` items.
     fn forward(&self, g: &mut Graph, batch: usize) -> Result<Loss>;
+    /// Traces what the model says about `batch` items without targets: f32
+    /// logits, say. `None` for a model that is only ever scored.
+    fn predict(&self, _g: &mut Graph, _batch: usize) -> Result<Option<ValueId>> {
+        Ok(None)
+    }
 }
 
 /// A running average: once a step, leaf ← (1 − momentum)·leaf +

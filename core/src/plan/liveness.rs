@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Part, PartKind, PlannedLeaf, PlannedNode};
+use super::{Part, PlannedLeaf, PlannedNode};
 use crate::error::{Error, Result};
 use crate::graph::{Init, Leaf};
 use crate::launch::{Capabilities, StorageId};
@@ -72,8 +72,7 @@ impl Layout {
             (draft.start, draft.end) = (0, last);
         }
         // Accumulators live from the first training part to the last.
-        let is_training =
-            |at: &(usize, Option<usize>)| !matches!(programs[at.0].kind, PartKind::Evaluate { .. });
+        let is_training = |at: &(usize, Option<usize>)| programs[at.0].kind.trains();
         let training = layout.at.iter().filter(|at| is_training(at)).count();
         for id in accumulators.values() {
             (layout.drafts[*id].start, layout.drafts[*id].end) = (0, training.saturating_sub(1));

@@ -29,6 +29,9 @@ pub struct PlanRequest<'a> {
     pub batch: usize,
     /// Items of the evaluation set, if there is to be an evaluation.
     pub evaluate_items: Option<usize>,
+    /// Items of a prediction, if there is to be one. What the model says about
+    /// them is kept beside the weights.
+    pub predict_items: Option<usize>,
     /// The line.
     pub budget_bytes: u64,
     /// A fixed number of micro-batches: forbids the planner to choose.
@@ -52,6 +55,7 @@ impl<'a> PlanRequest<'a> {
             recipe,
             batch,
             evaluate_items: None,
+            predict_items: None,
             budget_bytes,
             micro_batches: None,
             split_batch_statistics: false,
@@ -76,6 +80,10 @@ pub fn plan(request: &PlanRequest<'_>, device: &DeviceDescription) -> Result<Pla
     if request.evaluate_items == Some(0) {
         let message = "the evaluation set is empty".into();
         return Err(Error::Setting { name: "evaluation items", message });
+    }
+    if request.predict_items == Some(0) {
+        let message = "must be at least 1".into();
+        return Err(Error::Setting { name: "prediction items", message });
     }
     let whole =
         !request.split_batch_statistics && program::takes_batch_statistics(request.model, batch)?;
@@ -186,8 +194,8 @@ fn build(request: &PlanRequest<'_>, k: usize, device: &DeviceDescription) -> Res
             evaluate.push(items % full);
         }
     }
-    let programs =
-        program::build(request.model, request.recipe, request.batch, &distinct, &evaluate)?;
+    let PlanRequest { model, recipe, batch, predict_items, .. } = *request;
+    let programs = program::build(model, recipe, batch, &distinct, &evaluate, predict_items)?;
     let layout = Layout::new(&programs, &device.capabilities)?;
     let mut plan = place(layout, device)?;
     plan.batch = request.batch;

@@ -50,8 +50,7 @@ pub fn verify(plan: &Plan, budget_bytes: u64) -> Result<()> {
         .chain(plan.micro_batches.iter().map(|m| m.part))
         .chain(plan.part(PartKind::Update))
         .collect();
-    let evaluate =
-        (0..plan.parts.len()).filter(|p| matches!(plan.parts[*p].kind, PartKind::Evaluate { .. }));
+    let evaluate = (0..plan.parts.len()).filter(|p| !plan.parts[*p].kind.trains());
     order.extend(&step);
     order.extend(evaluate.clone().flat_map(|p| [p, p]));
     order.extend(&step);

@@ -40,6 +40,18 @@ pub enum PartKind {
         /// Items of the batch.
         items: usize,
     },
+    /// What the model says about this many items.
+    Predict {
+        /// Items of the batch.
+        items: usize,
+    },
+}
+
+impl PartKind {
+    /// Whether it belongs to a training step.
+    pub fn trains(self) -> bool {
+        !matches!(self, PartKind::Evaluate { .. } | PartKind::Predict { .. })
+    }
 }
 
 /// Name of the state that holds Σ wᵢlᵢ of the last training step.
@@ -52,6 +64,8 @@ pub const EVALUATION_SUMS: [&str; 3] = [
     "plimsoll.evaluation.weight_sum",
     "plimsoll.evaluation.correct_sum",
 ];
+/// Name of the state that holds what the model said last.
+pub const PREDICTION: &str = "plimsoll.prediction";
 
 /// A value of a part, or a view of it under another shape.
 #[derive(Clone, Debug, PartialEq)]
@@ -113,14 +127,16 @@ pub struct PartProgram {
 }
 
 /// Traces, differentiates, fuses and orders all parts of a training step over
-/// `batch` items and of an evaluation. `sizes` are the distinct micro-batch
-/// sizes, the largest first; a single one of the whole batch is not split.
+/// `batch` items, of an evaluation and of a prediction. `sizes` are the
+/// distinct micro-batch sizes, the largest first; a single one of the whole
+/// batch is not split.
 pub fn build(
     model: &dyn Model,
     recipe: &Recipe,
     batch: usize,
     sizes: &[usize],
     evaluate_sizes: &[usize],
+    predict_items: Option<usize>,
 ) -> Result<Vec<PartProgram>> {
     recipe.check()?;
     let split = sizes != [batch];
@@ -137,6 +153,9 @@ pub fn build(
     }
     for &items in evaluate_sizes {
         parts.push(evaluate(model, recipe, items)?);
+    }
+    if let Some(items) = predict_items {
+        parts.push(predict(model, recipe, items)?);
     }
     Ok(parts)
 }
@@ -366,6 +385,23 @@ fn evaluate(model: &dyn Model, recipe: &Recipe, items: usize) -> Result<PartProg
         accumulate(&mut g, leaf, sum)?;
     }
     finish(&g, PartKind::Evaluate { items }, &BTreeSet::new())
+}
+
+fn predict(model: &dyn Model, recipe: &Recipe, items: usize) -> Result<PartProgram> {
+    let mut g = Graph::new(Mode::Evaluate);
+    g.freeze(&recipe.frozen);
+    let Some(said) = model.predict(&mut g, items)? else {
+        let message = format!("{} predicts nothing", model.name());
+        return Err(Error::Setting { name: "prediction items", message });
+    };
+    let tensor = g.value(said).tensor.clone();
+    if tensor.dtype != DType::F32 {
+        let message = format!("{}, expected f32", tensor.dtype);
+        return Err(Error::shape(format!("the prediction of {}", model.name()), message));
+    }
+    let leaf = g.leaf(PREDICTION, tensor, Leaf::State(Init::Zeros, Class::State))?;
+    g.assign(leaf, said)?;
+    finish(&g, PartKind::Predict { items }, &BTreeSet::new())
 }
 
 /// From a graph to an ordered, fused list of ops without reshapes and dead

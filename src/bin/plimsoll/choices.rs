@@ -149,6 +149,7 @@ impl Setup {
             recipe: &self.recipe,
             batch: self.batch,
             evaluate_items: Some(self.data.test.items()),
+            predict_items: None,
             budget_bytes,
             micro_batches: None,
             split_batch_statistics: false,
