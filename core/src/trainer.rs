@@ -142,11 +142,9 @@ impl Trainer {
         Ok(if weight == 0.0 { 0.0 } else { loss / weight })
     }
 
-    /// Evaluates a whole data set, given as rows of every input.
-    pub fn evaluate(&mut self, data: &Batch<'_>, items: usize) -> Result<Evaluation> {
-        self.begin_evaluation()?;
-        let plan = Arc::clone(&self.plan);
-        let full = plan
+    /// Items of the batches in which a data set is evaluated, but for the last.
+    pub fn evaluation_items(&self) -> Result<usize> {
+        self.plan
             .parts
             .iter()
             .filter_map(|p| match p.kind {
@@ -158,7 +156,13 @@ impl Trainer {
                 name: "evaluation items",
                 message: "the plan has no evaluation; name the number of items when planning"
                     .into(),
-            })?;
+            })
+    }
+
+    /// Evaluates a whole data set, given as rows of every input.
+    pub fn evaluate(&mut self, data: &Batch<'_>, items: usize) -> Result<Evaluation> {
+        self.begin_evaluation()?;
+        let full = self.evaluation_items()?;
         let mut first = 0;
         while first < items {
             let now = full.min(items - first);
@@ -166,6 +170,12 @@ impl Trainer {
             first += now;
         }
         self.end_evaluation()
+    }
+
+    /// Adds a batch to the evaluation begun: of [`Trainer::evaluation_items`],
+    /// or of those left over of the data set planned for.
+    pub fn evaluate_batch(&mut self, data: &Batch<'_>, items: usize) -> Result<()> {
+        self.evaluate_some(data, items, 0, items)
     }
 
     /// What the model says about as many items as were planned, given as rows

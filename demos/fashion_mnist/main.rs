@@ -76,9 +76,7 @@ fn train(request: &PlanRequest<'_>, device: &dyn Device, data: &TrainTest) -> Re
     for epoch in 0..EPOCHS {
         batches.start_epoch(epoch)?;
         while let Some(items) = batches.next() {
-            let labels = bytemuck::cast_slice(&items.labels);
-            let batch = Batch::from([("images", items.images.as_slice()), ("labels", labels)]);
-            trainer.train_step(&batch, LEARNING_RATE)?;
+            trainer.train_step(&items.batch(), LEARNING_RATE)?;
             losses.push(trainer.loss()?);
             batches.recycle(items);
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SendError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use super::dataset::ImageDataset;
+use super::dataset::{Dataset, Items};
 use super::error::DataError;
 use super::shuffle::shuffled_order;
 
@@ -19,34 +19,6 @@ use super::shuffle::shuffled_order;
 const QUEUED: usize = 2;
 /// Batches that exist at once: the queued ones, the thread's and the caller's.
 const BUFFERS: usize = QUEUED + 2;
-
-/// Some items of a data set, next to each other.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Batch {
-    /// The pixels, shape `[items, rows, columns]` in row-major order, 0 to 255.
-    pub images: Vec<u8>,
-    /// The class of every item, shape `[items]`.
-    pub labels: Vec<i32>,
-    /// The number of items.
-    pub items: usize,
-}
-
-impl Batch {
-    fn fill(&mut self, dataset: &ImageDataset, chosen: &[u32]) {
-        let item_bytes = dataset.item_bytes();
-        self.images.clear();
-        self.labels.clear();
-        self.images.reserve_exact(chosen.len() * item_bytes);
-        self.labels.reserve_exact(chosen.len());
-        for &item in chosen {
-            let item = item as usize;
-            let start = item * item_bytes;
-            self.images.extend_from_slice(&dataset.images[start..start + item_bytes]);
-            self.labels.push(dataset.labels[item]);
-        }
-        self.items = chosen.len();
-    }
-}
 
 /// The batches of one epoch of a data set, as an iterator.
 ///
@@ -60,9 +32,8 @@ impl Batch {
 /// allocates four batches in all, however long it is. Batches that are not
 /// handed back are simply allocated anew. Dropping the iterator early ends its
 /// thread.
-#[derive(Debug)]
 pub struct Batches {
-    dataset: Arc<ImageDataset>,
+    dataset: Arc<dyn Dataset>,
     batch_items: usize,
     /// The seed of the shuffle; evaluation does not shuffle.
     seed: Option<u64>,
@@ -78,9 +49,9 @@ impl Batches {
     ///
     /// [`DataError::ZeroBatch`], [`DataError::SmallerThanBatch`] if there is not
     /// one whole batch, [`DataError::Thread`], and those of
-    /// [`ImageDataset::check`].
+    /// [`Dataset::check`].
     pub fn training(
-        dataset: Arc<ImageDataset>,
+        dataset: Arc<dyn Dataset>,
         batch_items: usize,
         seed: u64,
         epoch: u64,
@@ -94,13 +65,13 @@ impl Batches {
     /// # Errors
     ///
     /// [`DataError::ZeroBatch`], [`DataError::Thread`], and those of
-    /// [`ImageDataset::check`].
-    pub fn evaluation(dataset: Arc<ImageDataset>, batch_items: usize) -> Result<Self, DataError> {
+    /// [`Dataset::check`].
+    pub fn evaluation(dataset: Arc<dyn Dataset>, batch_items: usize) -> Result<Self, DataError> {
         Self::new(dataset, batch_items, None, 0)
     }
 
     fn new(
-        dataset: Arc<ImageDataset>,
+        dataset: Arc<dyn Dataset>,
         batch_items: usize,
         seed: Option<u64>,
         epoch: u64,
@@ -147,7 +118,7 @@ impl Batches {
     }
 
     /// Takes a used batch back, so that its memory serves again.
-    pub fn recycle(&self, batch: Batch) {
+    pub fn recycle(&self, batch: Items) {
         if let Some(worker) = &self.worker {
             // A full channel has buffers enough, an ended thread needs none
             // before `start_epoch`, which finds them in the channel.
@@ -162,9 +133,9 @@ impl Batches {
 }
 
 impl Iterator for Batches {
-    type Item = Batch;
+    type Item = Items;
 
-    fn next(&mut self) -> Option<Batch> {
+    fn next(&mut self) -> Option<Items> {
         if self.remaining == 0 {
             return None;
         }
@@ -191,7 +162,7 @@ impl Drop for Batches {
 
 /// What the thread is to prepare.
 struct Job {
-    dataset: Arc<ImageDataset>,
+    dataset: Arc<dyn Dataset>,
     batch_items: usize,
     batches: usize,
     /// Seed and epoch.
@@ -203,19 +174,20 @@ impl Job {
     /// that are at hand then.
     fn run(
         self,
-        ready: &SyncSender<Batch>,
-        returns: Receiver<Batch>,
-        mut spares: Vec<Batch>,
-    ) -> (Vec<Batch>, Receiver<Batch>) {
-        // `ImageDataset::check` has seen that the items fit a u32.
+        ready: &SyncSender<Items>,
+        returns: Receiver<Items>,
+        mut spares: Vec<Items>,
+    ) -> (Vec<Items>, Receiver<Items>) {
+        // `Dataset::check` has seen that the items fit a u32.
         let items = self.dataset.items() as u32;
+        let (seed, epoch) = self.shuffle.unwrap_or_default();
         let order = match self.shuffle {
             Some((seed, epoch)) => shuffled_order(items, seed, epoch),
             None => (0..items).collect(),
         };
         for chosen in order.chunks(self.batch_items).take(self.batches) {
             let mut batch = spares.pop().or_else(|| returns.try_recv().ok()).unwrap_or_default();
-            batch.fill(&self.dataset, chosen);
+            batch.fill(&*self.dataset, chosen, seed, epoch);
             if let Err(SendError(unsent)) = ready.send(batch) {
                 spares.push(unsent);
                 break;
@@ -228,13 +200,13 @@ impl Job {
 /// The running thread and the two channels to it.
 #[derive(Debug)]
 struct Worker {
-    ready: Receiver<Batch>,
-    returns: SyncSender<Batch>,
-    thread: JoinHandle<(Vec<Batch>, Receiver<Batch>)>,
+    ready: Receiver<Items>,
+    returns: SyncSender<Items>,
+    thread: JoinHandle<(Vec<Items>, Receiver<Items>)>,
 }
 
 impl Worker {
-    fn start(job: Job, spares: Vec<Batch>) -> std::io::Result<Self> {
+    fn start(job: Job, spares: Vec<Items>) -> std::io::Result<Self> {
         let (send_ready, ready) = sync_channel(QUEUED);
         let (returns, receive_returns) = sync_channel(BUFFERS);
         let thread = thread::Builder::new()
@@ -245,8 +217,8 @@ impl Worker {
 
     /// Ends the thread and returns the buffers that are not with the caller, at
     /// most [`BUFFERS`].
-    fn stop(self) -> Vec<Batch> {
-        let mut buffers: Vec<Batch> = self.ready.try_iter().collect();
+    fn stop(self) -> Vec<Items> {
+        let mut buffers: Vec<Items> = self.ready.try_iter().collect();
         // A thread that waits to send finds nobody there, and ends.
         drop(self.ready);
         if let Ok((spares, returns)) = self.thread.join() {

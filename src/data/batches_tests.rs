@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::*;
+use crate::data::ImageDataset;
 
 /// Items of 2×2 bytes: all bytes of item `i` and its label are `i`.
 fn counted(items: u8) -> Arc<ImageDataset> {
@@ -14,13 +15,18 @@ fn counted(items: u8) -> Arc<ImageDataset> {
     })
 }
 
+fn labels_of(items: &Items) -> Vec<i32> {
+    bytemuck::pod_collect_to_vec(items.batch()["labels"])
+}
+
 fn labels(batches: &mut Batches) -> Vec<i32> {
     let mut labels = Vec::new();
     while let Some(batch) = batches.next() {
-        assert_eq!(batch.items, batch.labels.len());
-        let images = batch.labels.iter().flat_map(|&label| [label as u8; 4]);
-        assert_eq!(batch.images, images.collect::<Vec<u8>>());
-        labels.extend(&batch.labels);
+        let these = labels_of(&batch);
+        assert_eq!(batch.count, these.len());
+        let images = these.iter().flat_map(|&label| [label as u8; 4]);
+        assert_eq!(batch.batch()["images"], images.collect::<Vec<u8>>());
+        labels.extend(&these);
         batches.recycle(batch);
     }
     labels
@@ -43,7 +49,7 @@ fn evaluation_keeps_the_remainder_and_the_order() {
     assert_eq!(batches.len(), 5);
     assert!(labels(&mut batches).into_iter().eq(0..23));
     let mut batches = Batches::evaluation(counted(23), 100).unwrap();
-    assert_eq!(batches.next().unwrap().items, 23);
+    assert_eq!(batches.next().unwrap().count, 23);
     assert!(batches.next().is_none());
 }
 
@@ -58,8 +64,9 @@ fn five_epochs_use_four_buffers() {
         }
         let mut order: Vec<i32> = Vec::new();
         while let Some(batch) = batches.next() {
-            buffers.insert((batch.images.as_ptr(), batch.labels.as_ptr()));
-            order.extend(&batch.labels);
+            let rows = batch.batch();
+            buffers.insert((rows["images"].as_ptr(), rows["labels"].as_ptr()));
+            order.extend(labels_of(&batch));
             batches.recycle(batch);
         }
         let mut sorted = order.clone();
@@ -82,8 +89,8 @@ fn start_epoch_leaves_an_epoch_midway() {
 
 #[test]
 fn batches_need_not_come_back() {
-    let all: Vec<Batch> = Batches::training(counted(100), 10, 1, 1).unwrap().collect();
-    let kept: HashSet<i32> = all.iter().flat_map(|batch| batch.labels.clone()).collect();
+    let all: Vec<Items> = Batches::training(counted(100), 10, 1, 1).unwrap().collect();
+    let kept: HashSet<i32> = all.iter().flat_map(labels_of).collect();
     assert_eq!((all.len(), kept.len()), (10, 100));
 }
 
@@ -91,7 +98,7 @@ fn batches_need_not_come_back() {
 fn too_many_batches_may_come_back() {
     let mut batches = Batches::training(counted(200), 1, 1, 1).unwrap();
     for _ in 0..100 {
-        batches.recycle(Batch::default());
+        batches.recycle(Items::default());
     }
     assert_eq!(labels(&mut batches).len(), 200);
 }
@@ -100,7 +107,7 @@ fn too_many_batches_may_come_back() {
 fn dropping_early_ends_the_thread() {
     let dataset = counted(200);
     for taken in [0, 1, 2, 3, 50, 199, 200] {
-        let mut batches = Batches::training(Arc::clone(&dataset), 1, 1, 0).unwrap();
+        let mut batches = Batches::training(dataset.clone(), 1, 1, 0).unwrap();
         assert_eq!(batches.by_ref().take(taken).count(), taken);
         drop(batches);
         assert_eq!(Arc::strong_count(&dataset), 1, "a thread still holds the data");
@@ -110,24 +117,24 @@ fn dropping_early_ends_the_thread() {
 #[test]
 fn batches_may_move_to_another_thread() {
     let batches = Batches::evaluation(counted(10), 3).unwrap();
-    let items = thread::spawn(move || batches.map(|batch| batch.items).sum::<usize>());
+    let items = thread::spawn(move || batches.map(|batch| batch.count).sum::<usize>());
     assert_eq!(items.join().unwrap(), 10);
 }
 
 #[test]
 fn impossible_batches_are_refused() {
-    let error = Batches::training(counted(5), 0, 1, 0).unwrap_err();
+    let error = Batches::training(counted(5), 0, 1, 0).err().unwrap();
     assert!(matches!(error, DataError::ZeroBatch));
-    let error = Batches::training(counted(5), 6, 1, 0).unwrap_err();
+    let error = Batches::training(counted(5), 6, 1, 0).err().unwrap();
     assert!(matches!(error, DataError::SmallerThanBatch { items: 5, batch_items: 6 }));
     assert!(error.to_string().contains("at most 5"), "{error}");
     for error in [
-        Batches::training(counted(0), 1, 1, 0).unwrap_err(),
-        Batches::evaluation(counted(0), 1).unwrap_err(),
+        Batches::training(counted(0), 1, 1, 0).err().unwrap(),
+        Batches::evaluation(counted(0), 1).err().unwrap(),
     ] {
         assert!(matches!(error, DataError::NoItems), "{error:?}");
     }
     let torn = ImageDataset { labels: vec![0; 9], ..(*counted(5)).clone() };
-    let error = Batches::evaluation(Arc::new(torn), 1).unwrap_err();
+    let error = Batches::evaluation(Arc::new(torn), 1).err().unwrap();
     assert!(matches!(error, DataError::Inconsistent { .. }), "{error:?}");
 }

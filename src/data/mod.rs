@@ -11,9 +11,9 @@
 //!
 //! let data = embedded_sample()?;
 //! let train = Arc::new(data.train);
-//! let mut batches = Batches::training(Arc::clone(&train), 64, /* seed */ 1, /* epoch */ 0)?;
+//! let mut batches = Batches::training(train.clone(), 64, /* seed */ 1, /* epoch */ 0)?;
 //! while let Some(batch) = batches.next() {
-//!     assert_eq!(batch.images.len(), batch.items * train.item_bytes());
+//!     assert_eq!(batch.batch()["images"].len(), batch.count * train.item_bytes());
 //!     batches.recycle(batch);
 //! }
 //! # Ok::<(), plimsoll::data::DataError>(())
@@ -25,10 +25,12 @@ mod error;
 mod idx;
 #[cfg(test)]
 mod idx_fixture;
+mod images;
 mod shuffle;
 
-pub use batches::{Batch, Batches};
-pub use dataset::{CLASSES, ImageDataset, TrainTest, embedded_sample, load_folder};
+pub use batches::Batches;
+pub use dataset::{Dataset, Items, Split};
 pub use error::{DataError, Place};
 pub use idx::{IdxArray, read_idx, read_idx_file};
+pub use images::{CLASSES, ImageDataset, TrainTest, embedded_sample, load_folder};
 pub use shuffle::shuffled_order;

@@ -14,6 +14,13 @@ pub fn shuffled_order(items: u32, seed: u64, epoch: u64) -> Vec<u32> {
     order
 }
 
+/// Random bits of an item in an epoch.
+pub(crate) fn item_draw(seed: u64, epoch: u64, item: u32) -> u64 {
+    let stream = name_stream("item").wrapping_add(epoch as u32);
+    let mut stream = Stream::new(seed ^ (u64::from(item) << 32), stream);
+    u64::from(stream.next_u32()) << 32 | u64::from(stream.next_u32())
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::{HashMap, HashSet};
