@@ -229,6 +229,14 @@ pub enum DataError {
         test: Vec<usize>,
     },
 
+    /// A file or folder that is not what it should be.
+    #[error("{}: {reason}", path.display())]
+    Unusable {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was found, what was expected and what to do.
+        reason: String,
+    },
     /// A data set in memory contradicts itself.
     #[error("the data set contradicts itself: {reason}")]
     Inconsistent {

@@ -25,12 +25,22 @@ mod error;
 mod idx;
 #[cfg(test)]
 mod idx_fixture;
+mod image_folder;
 mod images;
+mod latents;
+mod npy;
 mod shuffle;
+mod text;
+mod volumes;
 
 pub use batches::Batches;
 pub use dataset::{Dataset, Items, Split};
 pub use error::{DataError, Place};
 pub use idx::{IdxArray, read_idx, read_idx_file};
+pub use image_folder::{LabelledImages, image_folder};
 pub use images::{CLASSES, ImageDataset, TrainTest, embedded_sample, load_folder};
+pub use latents::Latents;
+pub use npy::NpyArray;
 pub use shuffle::shuffled_order;
+pub use text::{Question, TokenWindows, Tokens, bigram_loss};
+pub use volumes::{Patches, Volume};
