@@ -87,7 +87,12 @@ pub enum Domain {
         classes: usize,
     },
     /// Latent images with noise and a text.
-    Latents,
+    Latents {
+        /// Channels, height and width.
+        latent: [usize; 3],
+        /// Words of the text and width of its encoder.
+        context: [usize; 2],
+    },
 }
 
 /// A model of the zoo.
@@ -225,6 +230,6 @@ fn unet3d(net: Unet, sizes: &mut Sizes) -> Zoo {
 }
 
 fn sd_unet(net: SdUnet, sizes: &mut Sizes) -> Zoo {
-    let [channels, height, width] = sizes.picture(net.latent);
-    Zoo::new(SdUnet { latent: [channels, height, width], ..net }, Domain::Latents)
+    let (latent, context) = (sizes.picture(net.latent), net.context);
+    Zoo::new(SdUnet { latent, ..net }, Domain::Latents { latent, context })
 }

@@ -1,21 +1,18 @@
 //! The flags that `plan` and `train` share, and what they stand for: both plan
 //! the same step of the same model, so that what one says holds for the other.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
+use clap::builder::{PossibleValuesParser, RangedU64ValueParser, ValueParser};
 use clap::{Args, ValueEnum};
 use plimsoll::budget::Budget;
-use plimsoll::data::{TrainTest, embedded_sample, load_folder};
-use plimsoll::models::{Sizes, Zoo};
+use plimsoll::data::Split;
+use plimsoll::models::Zoo;
 use plimsoll::optimizers::{Adam, Recipe, Sgd};
 use plimsoll::{Device, Model, PlanRequest, devices, models};
 
+use crate::data::{DataChoices, default_batch};
 use crate::failure::Failure;
-
-/// Items of a step where the user names none and the data set has enough.
-const DEFAULT_BATCH: usize = 256;
 
 /// A larger batch is surely a slip, and would be searched for hours.
 const MAXIMUM_BATCH: u64 = 1 << 20;
@@ -23,17 +20,16 @@ const MAXIMUM_BATCH: u64 = 1 << 20;
 /// What is to be planned, as the user named it.
 #[derive(Args)]
 pub struct Choices {
-    /// The model: mlp (784-512-256-10, ReLU, for images of 28×28)
+    /// The model, at its published size where the flags below do not say otherwise
     #[arg(value_name = "MODEL", value_parser = PossibleValuesParser::new(models::NAMES))]
     pub model: String,
 
-    /// Folder with the four IDX files of MNIST, Fashion-MNIST or their like, raw or gzipped
-    /// [default: the embedded sample of Fashion-MNIST]
-    #[arg(long, value_name = "DIR")]
-    pub data: Option<PathBuf>,
+    #[command(flatten)]
+    pub data: DataChoices,
 
     /// Items of a training step; the planner splits them into micro-batches where the budget
-    /// asks for it [default: 256, or the whole training set where that is smaller]
+    /// asks for it [default: 256 small images, 32 large ones, 8 texts, 4 pictures with masks or
+    /// latents, 2 volumes; or the whole training set where that is smaller]
     #[arg(long, value_name = "N", allow_negative_numbers = true,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=MAXIMUM_BATCH))]
     pub batch: Option<usize>,
@@ -51,6 +47,16 @@ pub struct Choices {
     #[arg(long, value_name = "O", value_enum, default_value_t = OptimizerName::Adamw)]
     pub optimizer: OptimizerName,
 
+    /// Scale all gradients down together where their norm exceeds this
+    #[arg(long, value_name = "NORM", allow_hyphen_values = true,
+          value_parser = ValueParser::new(positive))]
+    clip: Option<f32>,
+
+    /// Leave parameters with these names as they are: no gradient, no optimizer state. `*` stands
+    /// for any text; may be given several times
+    #[arg(long, value_name = "PATTERN")]
+    freeze: Vec<String>,
+
     /// Print one JSON object a line on standard output, and nothing else there
     #[arg(long)]
     pub json: bool,
@@ -65,6 +71,13 @@ pub enum OptimizerName {
     Adam,
     /// As PyTorch's, weight decay 0.01
     Adamw,
+}
+
+fn positive(text: &str) -> Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(x) if x.is_finite() && x > 0.0 => Ok(x),
+        _ => Err("expected a number above 0, such as 1.0".into()),
+    }
 }
 
 impl OptimizerName {
@@ -85,8 +98,10 @@ pub struct Setup {
     pub recipe: Recipe,
     /// The device.
     pub device: Arc<dyn Device>,
-    /// The data set.
-    pub data: TrainTest,
+    /// The data set; none for a model whose sizes the embedded sample does not have.
+    pub data: Option<Split>,
+    /// Items of a step by default, were there enough.
+    default_batch: usize,
     /// Items of a step.
     pub batch: usize,
     /// The budget on this device.
@@ -96,28 +111,37 @@ pub struct Setup {
 impl Choices {
     /// Opens what the flags name. `threads` are those of the cpu backend.
     pub fn open(&self, threads: Option<usize>) -> Result<Setup, Failure> {
-        let Zoo { model, .. } = models::by_name(&self.model, &Sizes::default())?;
+        let (Zoo { model, domain }, data) = self.data.open(&self.model)?;
         let device = self.open_device(threads)?;
         let budget_bytes = self.budget.unwrap_or_default().bytes(device.description())?;
-        let data = match &self.data {
-            Some(folder) => load_folder(folder)?,
-            None => embedded_sample()?,
-        };
-        let batch = self.batch.unwrap_or_else(|| DEFAULT_BATCH.min(data.train.items()));
-        let recipe = self.optimizer.recipe();
-        Ok(Setup { model, recipe, device, data, batch, budget_bytes })
+        let default_batch = default_batch(&domain);
+        let items = data.as_ref().map_or(usize::MAX, |d| d.train.items());
+        let batch = self.batch.unwrap_or(default_batch.min(items));
+        let recipe = self.recipe()?;
+        Ok(Setup { model, recipe, device, data, default_batch, batch, budget_bytes })
     }
 
     /// A remark where the batch is not the one that the help promises first.
     pub fn batch_note(&self, setup: &Setup) -> Option<String> {
-        let shrunk = self.batch.is_none() && setup.batch < DEFAULT_BATCH;
+        let shrunk = self.batch.is_none() && setup.batch < setup.default_batch;
         shrunk.then(|| {
             format!(
-                "the training set has {} items: the batch is {} instead of {DEFAULT_BATCH}",
-                setup.data.train.items(),
-                setup.batch
+                "the training set has {0} items: the batch is {0} instead of {1}",
+                setup.batch, setup.default_batch
             )
         })
+    }
+
+    fn recipe(&self) -> Result<Recipe, Failure> {
+        let mut recipe = self.optimizer.recipe();
+        if let Some(norm) = self.clip {
+            recipe = recipe.clip_norm(norm);
+        }
+        for pattern in &self.freeze {
+            recipe = recipe.freeze(pattern);
+        }
+        recipe.check()?;
+        Ok(recipe)
     }
 
     fn open_device(&self, threads: Option<usize>) -> Result<Arc<dyn Device>, Failure> {
@@ -148,7 +172,7 @@ impl Setup {
             model: &*self.model,
             recipe: &self.recipe,
             batch: self.batch,
-            evaluate_items: Some(self.data.test.items()),
+            evaluate_items: Some(self.data.as_ref().map_or(self.batch, |d| d.test.items())),
             predict_items: None,
             budget_bytes,
             micro_batches: None,

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use plimsoll::Error;
 use plimsoll::data::DataError;
+use plimsoll::weights::WeightsError;
 use serde::Serialize;
 
 use crate::output;
@@ -22,6 +23,9 @@ pub enum Failure {
     /// A data set that cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
+    /// Weights that cannot be loaded or saved.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
     /// Training that can only produce nonsense from here on.
     #[error(
         "the loss is {loss} at step {step}, so that training cannot go on; name a smaller --lr \
@@ -71,6 +75,7 @@ impl Failure {
             Failure::Plimsoll(error) => error.exit_code(),
             Failure::Nonconforming { .. } => 4,
             Failure::Data(_) => 5,
+            Failure::Weights(error) => error.exit_code(),
         }
     }
 
@@ -81,7 +86,7 @@ impl Failure {
             Failure::Output(_) | Failure::File { .. } => "output",
             Failure::Nonconforming { .. } => "device",
             Failure::Usage(_) => "usage",
-            Failure::Data(_) => "data",
+            Failure::Data(_) | Failure::Weights(_) => "data",
             Failure::Plimsoll(Error::OverBudget(_)) => "over_budget",
             Failure::Plimsoll(Error::Ledger { .. }) => "ledger",
             Failure::Plimsoll(Error::OutOfMemory { .. }) => "out_of_memory",

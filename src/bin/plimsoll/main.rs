@@ -7,10 +7,12 @@
 
 mod choices;
 mod conformance;
+mod data;
 mod devices;
 mod failure;
 mod output;
 mod plan;
+mod plot;
 mod report;
 mod train;
 

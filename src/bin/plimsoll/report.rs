@@ -36,8 +36,9 @@ pub struct Epoch {
     pub train_loss: f64,
     /// On the test set.
     pub loss: f64,
-    /// On the test set, from 0 to 1.
-    pub accuracy: f64,
+    /// On the test set, from 0 to 1; none for models that are not right or
+    /// wrong.
+    pub accuracy: Option<f64>,
     /// Without the evaluation.
     pub items_per_second: f64,
     /// Without the evaluation.
@@ -48,8 +49,9 @@ pub struct Epoch {
 #[derive(Serialize)]
 pub struct Done {
     pub event: &'static str,
-    /// On the test set, from 0 to 1.
-    pub accuracy: f64,
+    /// On the test set, from 0 to 1; none for models that are not right or
+    /// wrong.
+    pub accuracy: Option<f64>,
     /// On the test set.
     pub loss: f64,
     /// Mean of the readings of the last epoch.
@@ -147,10 +149,10 @@ impl Reporter {
         match self.json {
             true => output::json(epoch)?,
             false => output::line(format!(
-                "{prefix}  train loss {:.4}, test loss {:.4}, accuracy {:.4}, {} items/s",
+                "{prefix}  train loss {:.4}, test loss {:.4}{}, {} items/s",
                 epoch.train_loss,
                 epoch.loss,
-                epoch.accuracy,
+                epoch.accuracy.map_or(String::new(), |a| format!(", accuracy {a:.4}")),
                 output::grouped(epoch.items_per_second as u64)
             ))?,
         }
@@ -165,9 +167,9 @@ impl Reporter {
         let difference =
             i128::from(done.requested_peak_bytes) - i128::from(done.planned_peak_bytes);
         output::line(format!(
-            "done     accuracy {:.4} on the test set after {}, {} items/s\nledger\n  {:<16}{:>20} \
+            "done     {} on the test set after {}, {} items/s\nledger\n  {:<16}{:>20} \
              bytes\n  {:<16}{:>20} bytes\n  {:<16}{:>20} bytes in {}\n  {:<16}{:>20} bytes",
-            done.accuracy,
+            done.accuracy.map_or(format!("loss {:.4}", done.loss), |a| format!("accuracy {a:.4}")),
             output::count(done.steps as usize, "step", "steps"),
             output::grouped(done.items_per_second as u64),
             "budget",
