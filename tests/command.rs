@@ -1,74 +1,16 @@
 //! The `plimsoll` command from outside: exit codes, errors, JSON, and what the
 //! ledger says.
 
+#[path = "support/command.rs"]
+mod command;
+
 use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use command::{Run, fails, fails_words, plimsoll, run};
 use serde_json::Value;
-
-/// What a run of the command left.
-struct Run {
-    code: i32,
-    stdout: String,
-    stderr: String,
-}
-
-impl Run {
-    /// Every line of standard output, each of which must be a JSON object.
-    fn lines(&self) -> Vec<Value> {
-        let parse = |line: &str| -> Value {
-            serde_json::from_str(line).unwrap_or_else(|e| panic!("{e} in {line:?}"))
-        };
-        let lines: Vec<Value> = self.stdout.lines().map(parse).collect();
-        assert!(lines.iter().all(Value::is_object), "{}", self.stdout);
-        lines
-    }
-
-    /// The last line of standard output.
-    fn last(&self) -> Value {
-        self.lines().pop().unwrap_or_else(|| panic!("no output; stderr: {}", self.stderr))
-    }
-}
-
-/// Runs the command on these words, separated by spaces.
-fn plimsoll(words: &str) -> Run {
-    run(&words.split_whitespace().collect::<Vec<_>>())
-}
-
-fn run(words: &[&str]) -> Run {
-    let output = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
-        .args(words)
-        .stdin(Stdio::null())
-        .output()
-        .expect("the command starts");
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("output is UTF-8");
-    let run = Run {
-        code: output.status.code().expect("no signal ends it"),
-        stdout: text(output.stdout),
-        stderr: text(output.stderr),
-    };
-    assert!(!run.stderr.contains("panicked"), "{words:?}: {}", run.stderr);
-    run
-}
-
-/// Asserts an exit code, and that the error for people holds all of `parts`.
-#[track_caller]
-fn fails(words: &[&str], code: i32, parts: &[&str]) -> Run {
-    let run = run(words);
-    assert_eq!(run.code, code, "{words:?}: {}{}", run.stdout, run.stderr);
-    assert!(run.stderr.contains("error: "), "{words:?}: {}", run.stderr);
-    for part in parts {
-        assert!(run.stderr.contains(part), "{words:?}: no {part:?} in {}", run.stderr);
-    }
-    run
-}
-
-#[track_caller]
-fn fails_words(words: &str, code: i32, parts: &[&str]) -> Run {
-    fails(&words.split_whitespace().collect::<Vec<_>>(), code, parts)
-}
 
 #[track_caller]
 fn number(value: &Value, field: &str) -> f64 {
@@ -373,7 +315,9 @@ fn wrong_data() {
     train(Path::new("no/such/folder"), &["no/such/folder", "does not exist"]);
     let empty = tempfile::tempdir().expect("a folder for the test");
     train(empty.path(), &["train-images-idx3-ubyte"]);
-    train(folder(30, 3, [20, 30]).path(), &["images", "[20, 30]", "784"]);
+    let other = folder(30, 3, [20, 30]);
+    let words = ["train", "mlp", "--image", "28", "--device", "cpu", "--data", path(&other)];
+    fails(&words, 5, &["images", "20×30", "--image"]);
     let damaged = folder(30, 3, [28, 28]);
     let labels = damaged.path().join("t10k-labels-idx1-ubyte");
     train(&labels, &["is not a folder"]);

@@ -315,3 +315,26 @@ fn a_plan_is_loaded_with_its_own_optimizer() {
     let refused = plimsoll::Trainer::load(plan, other, &device, ledger, 0);
     assert!(matches!(refused, Err(Error::Setting { name: "recipe", .. })));
 }
+
+/// A GPT-2 saved here and loaded under the names of its publisher had its
+/// matrices turned: the square ones without an error.
+#[test]
+#[cfg(feature = "cpu")]
+fn own_weights_are_not_turned_by_a_publishers_map() {
+    use plimsoll::Trainer;
+    use plimsoll::weights::{NameMap, load_model, save_model};
+    let model = plimsoll::models::Gpt2::TINY;
+    let recipe = adamw();
+    let device = plimsoll::devices::open("cpu").expect("is there");
+    let request = PlanRequest::new(&model, &recipe, 1, 64 << 20);
+    let trainer = |seed| Trainer::new(&request, &*device, seed).expect("plans");
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let path = folder.path().join("weights.safetensors");
+    let (mut first, mut second) = (trainer(1), trainer(2));
+    save_model(&mut first, &path).expect("saves");
+    load_model(&mut second, &path, &NameMap::hugging_face_gpt2()).expect("fits");
+    for name in ["h.0.attn.c_proj.weight", "h.1.mlp.c_fc.weight"] {
+        let read = |t: &mut Trainer| t.read_f32(name).expect("is there");
+        assert_eq!(read(&mut first), read(&mut second), "{name}");
+    }
+}

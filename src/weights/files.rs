@@ -23,17 +23,22 @@ pub(super) struct Stored {
     pub(super) shape: Vec<usize>,
 }
 
+/// What the metadata of our own files has as its format.
+pub(super) const FORMAT: &str = "plimsoll";
+
 /// All files of a set of weights.
 pub(super) struct Files {
     maps: Vec<Bytes>,
     pub(super) tensors: BTreeMap<String, Stored>,
+    /// Whether [`save`](super::save) wrote them, in the model's own layout.
+    pub(super) own: bool,
 }
 
 impl Files {
     pub(super) fn open(path: &Path) -> Result<Files, WeightsError> {
         let metadata = fs::metadata(path).map_err(|source| open_error(path, source))?;
         let path = if metadata.is_dir() { find(path)? } else { path.to_path_buf() };
-        let mut files = Files { maps: Vec::new(), tensors: BTreeMap::new() };
+        let mut files = Files { maps: Vec::new(), tensors: BTreeMap::new(), own: false };
         match path.extension().is_some_and(|e| e == "json") {
             true => files.add_index(&path)?,
             false => files.add(&path)?,
@@ -52,6 +57,8 @@ impl Files {
         let (header, metadata) = SafeTensors::read_metadata(&map).map_err(|e| {
             WeightsError::Format { path: path.to_path_buf(), reason: e.to_string() }
         })?;
+        let format = metadata.metadata().as_ref().and_then(|notes| notes.get("format"));
+        self.own = format.is_some_and(|f| f == FORMAT);
         let begin = LENGTH_BYTES + header;
         for (name, info) in metadata.tensors() {
             let (first, end) = info.data_offsets;

@@ -28,6 +28,9 @@ pub struct Loaded {
 /// Tensors come in the order of their names. F16, BF16 and F64 become f32
 /// element by element.
 ///
+/// A file that [`save`](super::save) wrote has the model's own names and layout: of
+/// `names` the rules of [`NameMap::from_json_file`] alone apply to it.
+///
 /// The files are mapped, never copied whole. Nothing is handed over unless
 /// every tensor fits, so that a model is not left half loaded.
 ///
@@ -42,6 +45,9 @@ pub fn load(
 ) -> Result<Loaded, WeightsError> {
     let path = path.as_ref();
     let files = Files::open(path)?;
+    // A publisher's prefixes and transposed matrices are not in our own files.
+    let own_names = names.without_publisher();
+    let names = if files.own { &own_names } else { names };
     let mut faults = Vec::new();
     let mut ignored = Vec::new();
     // The model's name to the file's, and whether to transpose.

@@ -183,6 +183,11 @@ impl NameMap {
         Ok(NameMap { rules, ..NameMap::default() })
     }
 
+    /// The rules that someone wrote, without what a publisher does to all files.
+    pub(super) fn without_publisher(&self) -> NameMap {
+        NameMap { rules: self.rules.clone(), ..NameMap::default() }
+    }
+
     /// Where the file's tensor `name` goes, in a model that has the tensors
     /// for which `has` is true.
     pub fn target(&self, name: &str, has: impl Fn(&str) -> bool) -> Target {

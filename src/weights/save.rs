@@ -10,6 +10,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use super::Shapes;
 use super::convert::CHUNK_BYTES;
 use super::error::WeightsError;
+use super::files::FORMAT;
 use crate::atomic_file::AtomicFile;
 
 /// Tensors begin at multiples of this in the file.
@@ -73,7 +74,7 @@ fn header(shapes: &Shapes) -> Result<(Vec<u8>, Vec<usize>), WeightsError> {
         lengths.push(bytes);
         end = next;
     }
-    let notes = HashMap::from([("format".to_string(), "plimsoll".to_string())]);
+    let notes = HashMap::from([("format".to_string(), FORMAT.to_string())]);
     let unfit = |e: String| WeightsError::Tensor { name: "of all names".into(), reason: e };
     let metadata = Metadata::new(Some(notes), infos).map_err(|e| unfit(e.to_string()))?;
     let mut json = serde_json::to_vec(&metadata).map_err(|e| unfit(e.to_string()))?;
