@@ -30,6 +30,7 @@ pub mod data;
 pub mod devices;
 mod mapped;
 pub mod models;
+pub mod segmentation;
 pub mod weights;
 
 pub use plimsoll_core::backend::{Device, DeviceDescription, DeviceKind, Executor};

@@ -178,19 +178,27 @@ impl Trainer {
         self.evaluate_some(data, items, 0, items)
     }
 
-    /// What the model says about as many items as were planned, given as rows
-    /// of every input: the shape of it, and its elements.
-    pub fn predict(&mut self, data: &Batch<'_>) -> Result<(Vec<usize>, Vec<f32>)> {
-        let items = self.plan.parts.iter().find_map(|p| match p.kind {
-            PartKind::Predict { items } => Some(items),
+    /// Items of a prediction.
+    pub fn prediction_items(&self) -> Result<usize> {
+        self.prediction().map(|(_, items)| items)
+    }
+
+    fn prediction(&self) -> Result<(usize, usize)> {
+        let kinds = self.plan.parts.iter().map(|p| p.kind).enumerate();
+        let items = |(part, kind)| match kind {
+            PartKind::Predict { items } => Some((part, items)),
             _ => None,
-        });
-        let Some((part, items)) =
-            items.and_then(|items| Some((self.plan.part(PartKind::Predict { items })?, items)))
-        else {
-            let message = "the plan has no prediction; name the number of items when planning";
-            return Err(Error::Setting { name: "prediction items", message: message.into() });
         };
+        kinds.filter_map(items).next().ok_or_else(|| Error::Setting {
+            name: "prediction items",
+            message: "the plan has no prediction; name the number of items when planning".into(),
+        })
+    }
+
+    /// What the model says about [`Trainer::prediction_items`] items, given as
+    /// rows of every input: the shape of it, and its elements.
+    pub fn predict(&mut self, data: &Batch<'_>) -> Result<(Vec<usize>, Vec<f32>)> {
+        let (part, items) = self.prediction()?;
         let hyper = [0.0; crate::optimizers::HYPER_WORDS];
         self.run_part(part, data, items, 0, items, &hyper)?;
         let (tensor, bytes) = self.read(PREDICTION)?;

@@ -159,6 +159,20 @@ impl TokenWindows {
     /// # Errors
     /// [`DataError::Unusable`] for a text too short for one window each.
     pub fn split(tokens: Tokens, length: usize, question: Question) -> Result<Split, DataError> {
+        let source = format!("{}: {} tokens", tokens.name, tokens.count());
+        let (train, test) = TokenWindows::parts(tokens, length, question)?;
+        Ok(Split { train: Arc::new(train), test: Arc::new(test), source })
+    }
+
+    /// [`TokenWindows::split`], as windows.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn parts(
+        tokens: Tokens,
+        length: usize,
+        question: Question,
+    ) -> Result<(TokenWindows, TokenWindows), DataError> {
         let (count, name) = (tokens.count(), tokens.name.clone());
         let cut = count - count / TEST_SHARE;
         let tokens = Arc::new(tokens);
@@ -178,8 +192,7 @@ impl TokenWindows {
                 ),
             });
         }
-        let source = format!("{name}: {count} tokens");
-        Ok(Split { train: Arc::new(train), test: Arc::new(test), source })
+        Ok((train, test))
     }
 
     /// All tokens of the part.

@@ -65,7 +65,12 @@ impl Volume {
 
     /// Calls `f` with the number of a voxel in the patch and in the volume, for
     /// every voxel of a patch.
-    fn patch(&self, corner: [usize; 3], patch: [usize; 3], mut f: impl FnMut(usize, usize)) {
+    pub(crate) fn patch(
+        &self,
+        corner: [usize; 3],
+        patch: [usize; 3],
+        mut f: impl FnMut(usize, usize),
+    ) {
         let [_, height, width] = self.size();
         let mut at = 0;
         for z in corner[0]..corner[0] + patch[0] {
@@ -132,8 +137,8 @@ fn spheres_and_tubes(size: [usize; 3], classes: usize, seed: u64) -> (Vec<f32>, 
             }
         }
     }
-    // Intensity says less than shape: noise is half as strong as contrast.
-    let value = |class: &i32| (*class > 0) as u32 as f32 - 0.5 + 0.5 * stream.normal();
+    // Intensity says less than shape: noise is nearly half as strong as contrast.
+    let value = |class: &i32| (*class > 0) as u32 as f32 - 0.5 + 0.4 * stream.normal();
     let values = labels.iter().map(value).collect();
     (values, labels)
 }
