@@ -2,6 +2,8 @@
 //! goes. `cargo bench --bench mlp`.
 #![allow(missing_docs)]
 
+#[path = "support/shares.rs"]
+mod shares;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
@@ -33,36 +35,9 @@ fn step(c: &mut Criterion) {
                 t.synchronize().expect("runs");
             });
         });
-        shares(&name, &mut t, &batch);
+        shares::print(&name, &mut t, &batch);
     }
     group.finish();
-}
-
-/// Prints the share of each op, from the median of each node over 30 steps.
-fn shares(name: &str, t: &mut plimsoll::Trainer, batch: &Batch<'_>) {
-    let plan = t.plan().clone();
-    let mut seconds = std::collections::BTreeMap::<(usize, usize), Vec<f64>>::new();
-    for _ in 0..30 {
-        for time in t.profile_step(batch, 1e-3).expect("runs") {
-            seconds.entry((time.part, time.node)).or_default().push(time.seconds);
-        }
-    }
-    let mut by_op = std::collections::BTreeMap::<&str, f64>::new();
-    let mut total = 0.0;
-    for ((part, node), mut seconds) in seconds {
-        seconds.sort_by(f64::total_cmp);
-        let median = seconds[seconds.len() / 2];
-        let node = &plan.parts[part].nodes[node];
-        *by_op.entry(node.op.name()).or_default() += median;
-        total += median;
-        if std::env::var_os("PLIMSOLL_BENCH_NODES").is_some() {
-            println!("  {:40} {:8.1} µs", node.label, median * 1e6);
-        }
-    }
-    println!("{name}: {:.3} ms a step, op by op", total * 1e3);
-    for (op, seconds) in by_op {
-        println!("  {op:24} {:5.1} %", 100.0 * seconds / total);
-    }
 }
 
 fn planning(c: &mut Criterion) {
