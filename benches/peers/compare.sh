@@ -4,5 +4,5 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 for _ in 1 2 3; do
     cargo bench --quiet --bench peers
-    python3 benches/peers/torch.py
+    python3 benches/peers/pytorch.py
 done

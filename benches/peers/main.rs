@@ -1,5 +1,5 @@
-//! Training steps that `torch.py` beside this file runs in PyTorch too, on two
-//! threads: `cargo bench --bench peers`, then `python benches/peers/torch.py`.
+//! Training steps that `pytorch.py` beside this file runs in PyTorch too, on two
+//! threads: `cargo bench --bench peers`, then `python benches/peers/pytorch.py`.
 //! `compare.sh` does both, in turn.
 #![allow(missing_docs)]
 

@@ -1,6 +1,6 @@
 """The training steps of main.rs beside this file, in PyTorch on two threads.
 
-Usage: python torch.py    (needs torch, a CPU build is enough)
+Usage: python pytorch.py    (needs torch, a CPU build is enough)
 """
 
 import time
