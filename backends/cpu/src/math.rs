@@ -24,11 +24,11 @@ pub fn exp(x: f32) -> f32 {
     let p = p * r + 0.5;
     let p = p * r + 1.0;
     let p = p * r + 1.0;
-    // 2ⁿ in two factors, since n may be 128.
-    let half = (n * 0.5 + 12_582_912.0) - 12_582_912.0;
-    let rest = n - half;
-    let power = |k: f32| f32::from_bits(((k as i32 + 127) << 23) as u32);
-    let y = p * power(half) * power(rest);
+    // 2ⁿ in two factors, since n may be 128. The low bits of the shifted number
+    // are n: a cast of n, which saturates, would cost more than all the rest.
+    let n = shifted.to_bits().wrapping_sub(12_582_912.0f32.to_bits()) as i32;
+    let power = |k: i32| f32::from_bits((k.wrapping_add(127) as u32) << 23);
+    let y = p * power(n >> 1) * power(n.wrapping_sub(n >> 1));
     let y = if x < -87.336_54 { 0.0 } else { y };
     if x > 88.722_84 { f32::INFINITY } else { y }
 }

@@ -23,7 +23,7 @@ pub const TILE_ROWS: usize = 64;
 /// Columns of a tile of scores on a GPU.
 pub const TILE_COLUMNS: usize = 32;
 /// Queries of a tile of scores on the CPU.
-pub const CPU_QUERIES: usize = 64;
+pub const CPU_QUERIES: usize = 128;
 /// Keys of a tile of scores on the CPU: with the queries 64 KiB.
 pub const CPU_KEYS: usize = 256;
 

@@ -39,10 +39,17 @@ impl Heads {
         Scratch { memory: Some(self.scratch), first: 0, numel }
     }
 
+    /// Queries of a tile. Under a causal mask half of a tile's last square of
+    /// scores is computed in vain, the less of all the smaller the tile.
+    fn block(&self) -> usize {
+        let quarter = (self.extents.queries / 4).next_multiple_of(16);
+        if self.op.causal { quarter.clamp(16, CPU_QUERIES) } else { CPU_QUERIES }
+    }
+
     /// The tiles of some queries: as many keys as the last of them sees.
     fn tiles(&self, batch: usize, head: usize, query: usize) -> impl Iterator<Item = Tile> {
         let e = self.extents;
-        let queries = CPU_QUERIES.min(e.queries - query);
+        let queries = self.block().min(e.queries - query);
         let keys = if self.op.causal { query + queries } else { e.keys };
         (0..keys).step_by(CPU_KEYS).map(move |key| {
             let keys = CPU_KEYS.min(keys - key);
@@ -154,12 +161,13 @@ pub struct Task {
 impl Task {
     pub fn run(&self, threads: usize) {
         let e = self.heads.extents;
-        let blocks = e.queries.div_ceil(CPU_QUERIES);
+        let block = self.heads.block();
+        let blocks = e.queries.div_ceil(block);
         let pieces = e.batch * e.heads * blocks;
         let scratch = self.heads.scratch(1);
         let threads = if pieces == 1 { threads } else { 1 };
         (0..pieces).into_par_iter().for_each(|piece| {
-            let (head, query) = (piece / blocks, piece % blocks * CPU_QUERIES);
+            let (head, query) = (piece / blocks, piece % blocks * block);
             // SAFETY: only this piece runs on this thread now.
             let scratch = unsafe { scratch.take() };
             self.piece(threads, head / e.heads, head % e.heads, query, scratch);
@@ -171,7 +179,7 @@ impl Task {
         // SAFETY: nobody writes to the inputs.
         let [q, k, v] = [heads.q, heads.k, heads.v].map(|m| unsafe { m.read::<f32>() });
         let width = e.heads * e.head_size;
-        let queries = CPU_QUERIES.min(e.queries - query);
+        let queries = heads.block().min(e.queries - query);
         let first = e.query_at(batch, query, head);
         // SAFETY: each piece has rows of its own.
         let row =
@@ -253,7 +261,7 @@ impl GradientTask {
                 }
             }
             for head in key_head * e.group()..(key_head + 1) * e.group() {
-                for query in (0..e.queries).step_by(CPU_QUERIES) {
+                for query in (0..e.queries).step_by(self.heads.block()) {
                     self.queries(threads, batch, head, query, scratch);
                 }
             }
@@ -277,7 +285,7 @@ impl GradientTask {
         let first = e.query_at(batch, query, head);
         let logsumexp = &logsumexp[e.row_at(batch, head, query)..];
         let mut sums = [0.0f32; CPU_QUERIES];
-        for (i, sum) in sums.iter_mut().enumerate().take(e.queries - query) {
+        for (i, sum) in sums.iter_mut().enumerate().take(heads.block().min(e.queries - query)) {
             let row = first + i * width..first + i * width + e.head_size;
             *sum = dot(&gradient[row.clone()], &output[row]);
         }
