@@ -8,9 +8,7 @@ use std::ops::Range;
 
 use plimsoll_core::ops::convolution::Geometry;
 
-/// Calls `f(first column, taps met, first element, x0)` for each line of the
-/// output that has windows in `windows`, for the tap (kz, ky, kx): see
-/// [`Line`].
+/// Calls `f` for each line of the output that has windows in `windows`.
 fn lines(g: &Geometry, windows: &Range<usize>, tap: usize, mut f: impl FnMut(Line)) {
     let [_, height, width] = g.output;
     let [_, kh, kw] = g.kernel;
@@ -62,6 +60,41 @@ struct Line {
     first: usize,
 }
 
+/// The lines of a tap, which are the same for every channel.
+#[derive(Default)]
+struct Tap {
+    lines: Vec<Line>,
+    /// Columns that meet padding.
+    outside: Vec<usize>,
+    /// Where columns and elements advance alike: the columns from the first to
+    /// the last that meet an element, and the element that the first meets.
+    run: Option<(Range<usize>, usize)>,
+}
+
+impl Tap {
+    fn set(&mut self, g: &Geometry, windows: &Range<usize>, tap: usize) {
+        self.lines.clear();
+        self.outside.clear();
+        lines(g, windows, tap, |line| self.lines.push(line));
+        for l in &self.lines {
+            self.outside.extend(l.column..l.column + l.inside.start);
+            self.outside.extend(l.column + l.inside.end..l.column + l.columns);
+        }
+        let mut met = self.lines.iter().filter(|l| !l.inside.is_empty());
+        self.run = met.next().filter(|_| g.stride[2] == 1).and_then(|head| {
+            let start = head.column + head.inside.start;
+            let mut end = head.column + head.inside.end;
+            for l in met {
+                if l.first.checked_sub(head.first) != Some(l.column + l.inside.start - start) {
+                    return None;
+                }
+                end = l.column + l.inside.end;
+            }
+            Some((start..end, head.first))
+        });
+    }
+}
+
 /// Writes the rows of `channels` (planes of `input`, which starts at the first
 /// of them) for the windows of one item to `columns`, whose rows are `stride`
 /// elements apart.
@@ -74,50 +107,68 @@ pub fn gather(
     stride: usize,
 ) {
     let (taps, plane, step) = (g.taps(), g.input_numel(), g.stride[2]);
-    for c in 0..channels {
-        let input = &input[c * plane..][..plane];
-        for tap in 0..taps {
+    let mut of = Tap::default();
+    for tap in 0..taps {
+        of.set(g, windows, tap);
+        for c in 0..channels {
+            let input = &input[c * plane..][..plane];
             let row = &mut columns[(c * taps + tap) * stride..][..windows.len()];
-            lines(g, windows, tap, |line| {
-                let out = &mut row[line.column..][..line.columns];
-                out[..line.inside.start].fill(0.0);
-                out[line.inside.end..].fill(0.0);
-                let out = &mut out[line.inside];
-                let from = &input[line.first..];
-                match step {
-                    1 => out.copy_from_slice(&from[..out.len()]),
-                    2 => out.iter_mut().zip(from.chunks(2)).for_each(|(o, x)| *o = x[0]),
-                    _ => out.iter_mut().zip(from.chunks(step)).for_each(|(o, x)| *o = x[0]),
+            match &of.run {
+                Some((run, first)) => {
+                    row[run.clone()].copy_from_slice(&input[*first..][..run.len()]);
                 }
-            });
+                None => {
+                    for l in &of.lines {
+                        let out = &mut row[l.column..][..l.columns][l.inside.clone()];
+                        let from = &input[l.first..];
+                        match step {
+                            1 => out.copy_from_slice(&from[..out.len()]),
+                            2 => out.iter_mut().zip(from.chunks(2)).for_each(|(o, x)| *o = x[0]),
+                            _ => {
+                                out.iter_mut().zip(from.chunks(step)).for_each(|(o, x)| *o = x[0]);
+                            }
+                        }
+                    }
+                }
+            }
+            // One by one: there are few in each line.
+            of.outside.iter().for_each(|i| row[*i] = 0.0);
         }
     }
 }
 
 /// Adds the rows of `columns` to the elements that they stand for: the reverse
-/// of [`gather`].
+/// of [`gather`]. Columns that stand for padding become 0.
 pub fn scatter(
     g: &Geometry,
-    columns: &[f32],
+    columns: &mut [f32],
     stride: usize,
     channels: usize,
     windows: &Range<usize>,
     input: &mut [f32],
 ) {
     let (taps, plane, step) = (g.taps(), g.input_numel(), g.stride[2]);
-    for c in 0..channels {
-        let input = &mut input[c * plane..][..plane];
-        for tap in 0..taps {
-            let row = &columns[(c * taps + tap) * stride..][..windows.len()];
-            lines(g, windows, tap, |line| {
-                let from = &row[line.column..][..line.columns][line.inside];
-                let to = &mut input[line.first..];
+    let mut of = Tap::default();
+    for tap in 0..taps {
+        of.set(g, windows, tap);
+        for c in 0..channels {
+            let input = &mut input[c * plane..][..plane];
+            let row = &mut columns[(c * taps + tap) * stride..][..windows.len()];
+            if let Some((run, first)) = &of.run {
+                of.outside.iter().for_each(|i| row[*i] = 0.0);
+                let to = &mut input[*first..][..run.len()];
+                to.iter_mut().zip(&row[run.clone()]).for_each(|(o, x)| *o += x);
+                continue;
+            }
+            for l in &of.lines {
+                let from = &row[l.column..][..l.columns][l.inside.clone()];
+                let to = &mut input[l.first..];
                 match step {
                     1 => to.iter_mut().zip(from).for_each(|(o, x)| *o += x),
                     2 => to.chunks_mut(2).zip(from).for_each(|(o, x)| o[0] += x),
                     _ => to.chunks_mut(step).zip(from).for_each(|(o, x)| o[0] += x),
                 }
-            });
+            }
         }
     }
 }
@@ -175,7 +226,7 @@ mod tests {
                         assert_eq!(row, &expected[windows.clone()], "{g:?}");
                     }
                     columns.iter_mut().for_each(|x| *x = 1.0);
-                    scatter(&g, &columns, part, 2, &windows, &mut sums);
+                    scatter(&g, &mut columns, part, 2, &windows, &mut sums);
                 }
                 // Each element is met as often as it stands in the matrix.
                 for (i, sum) in sums.iter().enumerate() {

@@ -99,7 +99,7 @@ impl Task {
                 );
             }
             for (i, item) in part.items.clone().enumerate() {
-                let cols = &cols[i * part.windows.len()..];
+                let cols = &mut cols[i * part.windows.len()..];
                 let channels = piece.channels.len();
                 columns::scatter(g, cols, n, channels, &part.windows, output(item));
             }
