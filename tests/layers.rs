@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use plimsoll::graph::{Affine, Running};
 use plimsoll::ledger::Class;
-use plimsoll::ops::{CrossEntropy, ValueId};
+use plimsoll::ops::{Attention, CrossEntropy, ValueId};
 use plimsoll::optimizers::{Adam, Recipe, Sgd};
 use plimsoll::planner::liveness::Layout;
 use plimsoll::planner::search::place;
@@ -19,6 +19,7 @@ use plimsoll::{
     Trainer, autodiff, nn, plan, program,
 };
 use support::error::{bound, check, functions};
+use support::evaluate::{Given, Tensor, evaluate};
 use support::{AMPLE, devices};
 
 fn sgd() -> Recipe {
@@ -295,6 +296,56 @@ fn a_gradient_has_the_same_bits_whatever_else_is_asked_for() {
                 let device = &device.description().name;
                 assert!(*among == alone, "{device}: {name} depends on what else is asked for");
             }
+        }
+    }
+}
+
+/// Heads too large for the kernels of attention are composed of other ops:
+/// with zeros behind what the kernels can hold, both give the same.
+#[test]
+fn attention_of_large_heads_is_composed() {
+    let (batch, length, heads, key_heads, size) = (2, 7, 4, 2, 128);
+    let wide = size + 32;
+    let mask: Vec<u32> = (0..batch * length).map(|i| u32::from(i >= length && i != 9)).collect();
+    for device in devices() {
+        let outputs = [size, wide].map(|width| {
+            let tensor = |name: &str, heads: usize| {
+                let value = |i: usize| match i % width < size {
+                    // Numbers of a place, whatever the width.
+                    true => ((i / width * 31 + i % width * 7) as f32 * 0.37).sin(),
+                    false => 0.0,
+                };
+                let words = (0..batch * length * heads * width).map(|i| value(i).to_bits());
+                let shape = vec![batch, length, heads, width];
+                Tensor { name: name.into(), shape, dtype: DType::F32, words: words.collect() }
+            };
+            let mask = Tensor {
+                name: "mask".into(),
+                shape: vec![batch, length],
+                dtype: DType::I32,
+                words: mask.clone(),
+            };
+            let inputs = [tensor("q", heads), tensor("k", key_heads), tensor("v", key_heads), mask];
+            let upstream = tensor("g", heads);
+            let floats = upstream.floats();
+            let op = Attention::new(size).causal();
+            let got = evaluate(&*device, &inputs, Given::Parameters, &[&floats], |g, x| {
+                Ok(vec![g.attention(x[0], x[1], x[2], Some(x[3]), op.clone())?])
+            });
+            let got = got.expect("runs");
+            let all = [got.outputs, got.gradients.into_iter().flatten().collect()].concat();
+            let cut = |x: Vec<f32>| -> Vec<f32> {
+                let kept = x.iter().enumerate().filter(|(i, _)| i % width < size);
+                kept.map(|(_, x)| *x).collect()
+            };
+            all.into_iter().map(cut).collect::<Vec<_>>()
+        });
+        let [kernels, composed] = outputs;
+        assert_eq!(kernels.len(), 4);
+        // Sums over the head, the keys and the queries of a group.
+        let close = bound(2 * size + length + 2 * length);
+        for (a, b) in kernels.iter().zip(&composed) {
+            check(&device.description().name, b, a, close);
         }
     }
 }

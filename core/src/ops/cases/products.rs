@@ -34,6 +34,13 @@ pub fn products(out: &mut Vec<Case>) {
     add(&[2, 2], (9, 65, 33), (false, false));
     add(&[], (257, 499, 65), (false, true));
     add(&[], (513, 67, 257), (true, false));
+    // On both sides of every tile's size.
+    for m in [1, 63, 64, 65, 255, 257, 499, 500, 513] {
+        add(&[], (m, 67, 19), (false, true));
+    }
+    add(&[], (257, 384, 1152), (false, false));
+    // Probabilities of attention times values.
+    add(&[1, 8], (512, 32, 512), (false, false));
     // Epilogues: bias and relu, residual with a mask, accumulation.
     let epilogues: [(&str, Vec<usize>, E); 4] = [
         ("bias_relu", vec![67], (E::input(0) + E::input(1)).max(0.0)),
