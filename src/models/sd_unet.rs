@@ -248,7 +248,7 @@ fn schedule(g: &mut Graph) -> Result<ValueId> {
         left *= 1.0 - root * root;
         words.extend([left.sqrt(), (1.0 - left).sqrt()].map(|x| (x as f32).to_bits()));
     }
-    let tensor = TensorType::f32(&[TIMESTEPS, 2]);
+    let tensor = TensorType::f32([TIMESTEPS, 2]);
     g.leaf("plimsoll.noise_schedule", tensor, Leaf::State(Init::Words(words), Class::State))
 }
 
