@@ -44,6 +44,11 @@ pub use plimsoll_core::{
     ops, optimizers, philox, program, trainer,
 };
 
+#[doc = include_str!("../docs/custom_op.md")]
+pub mod custom_op {
+    pub use plimsoll_core::ops::custom::*;
+}
+
 /// The planner, whole.
 pub mod planner {
     pub use plimsoll_core::plan::*;

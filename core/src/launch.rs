@@ -25,6 +25,8 @@ pub type StorageId = usize;
 pub struct Kernel {
     /// File stem of its source.
     pub name: String,
+    /// The source of an op of the user's own; none for those in files.
+    pub source: Option<String>,
     /// Compile-time `const NAME: u32` definitions.
     pub constants: Vec<(String, u32)>,
     /// Tensors bound, in order. Each gets `load_<name>(i)` and

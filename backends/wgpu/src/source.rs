@@ -65,10 +65,14 @@ pub const SHADERS: &[(&str, &str)] = &[
 
 /// The WGSL text of a kernel, or why there is none.
 pub fn assemble(kernel: &Kernel) -> Result<String, String> {
-    let (_, file) = SHADERS
-        .iter()
-        .find(|(name, _)| *name == kernel.name)
-        .ok_or_else(|| format!("there is no shader {}.wgsl", kernel.name))?;
+    let file = match &kernel.source {
+        Some(source) => source,
+        None => SHADERS
+            .iter()
+            .find(|(name, _)| *name == kernel.name)
+            .map(|(_, file)| *file)
+            .ok_or_else(|| format!("there is no shader {}.wgsl", kernel.name))?,
+    };
     let mut text = String::new();
     for (name, value) in &kernel.constants {
         line(&mut text, format_args!("const {name}: u32 = {value}u;"));
@@ -90,6 +94,15 @@ pub fn assemble(kernel: &Kernel) -> Result<String, String> {
     for body in &kernel.bodies {
         define(&mut text, kernel, body);
     }
+    if kernel.source.is_none() {
+        share(&mut text, kernel);
+    }
+    text.push_str(file);
+    Ok(text)
+}
+
+/// Adds what kernels of a family share.
+fn share(text: &mut String, kernel: &Kernel) {
     if kernel.name.starts_with("matmul_") {
         text.push_str(MATMUL);
     }
@@ -111,8 +124,6 @@ pub fn assemble(kernel: &Kernel) -> Result<String, String> {
         }
         text.push_str(ATTENTION_TILES);
     }
-    text.push_str(file);
-    Ok(text)
 }
 
 /// The binding of the parameter block: it follows the tensors.

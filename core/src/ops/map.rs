@@ -330,7 +330,13 @@ impl Bindings {
         parameters: Vec<u32>,
     ) -> Launch {
         Launch {
-            kernel: Kernel { name: name.to_string(), constants, bindings: self.bindings, bodies },
+            kernel: Kernel {
+                name: name.to_string(),
+                source: None,
+                constants,
+                bindings: self.bindings,
+                bodies,
+            },
             groups,
             parameters,
             bindings: self.storages,

@@ -16,6 +16,7 @@ pub mod conv_weight_gradient;
 pub mod convolution;
 pub mod convolution_tiles;
 pub mod cross_entropy;
+pub mod custom;
 pub mod embedding;
 pub mod linear_cross_entropy;
 pub mod map;
@@ -41,6 +42,7 @@ pub use conv_input_gradient::ConvInputGradient;
 pub use conv_weight_gradient::ConvWeightGradient;
 pub use convolution::Convolution;
 pub use cross_entropy::{CrossEntropy, CrossEntropyGradient};
+pub use custom::{Custom, CustomKernel, CustomOp};
 pub use embedding::{Embedding, EmbeddingGradient};
 pub use linear_cross_entropy::{LinearCrossEntropy, LinearCrossEntropyGradient};
 pub use map::Map;
@@ -230,6 +232,7 @@ pub enum Op {
     Upsample(Upsample),
     UpsampleGradient(UpsampleGradient),
     Split(Split),
+    Custom(Custom),
 }
 
 impl std::ops::Deref for Op {
@@ -264,6 +267,7 @@ impl std::ops::Deref for Op {
             Op::Upsample(o) => o,
             Op::UpsampleGradient(o) => o,
             Op::Split(o) => o,
+            Op::Custom(o) => o,
         }
     }
 }

@@ -5,6 +5,7 @@ mod attention;
 mod avg_pool;
 mod conv;
 mod cross_entropy;
+mod custom;
 mod embedding;
 mod linear_cross_entropy;
 mod map;
@@ -55,6 +56,7 @@ enum Kind {
     AvgPoolGradient(avg_pool::Task),
     Upsample(upsample::Task),
     UpsampleGradient(upsample::Task),
+    Custom(custom::Task),
     /// A change of shape computes nothing.
     Nothing,
 }
@@ -101,6 +103,11 @@ impl Task {
                 Kind::Reduce(reduce::Task::new(op, &shapes, inputs, outputs[0], workspace))
             }
             Op::Matmul(op) => Kind::Matmul(matmul::Task::new(op, node, inputs, outputs[0])),
+            Op::Custom(op) => Kind::Custom(custom::Task {
+                op: op.clone(),
+                inputs: inputs.into_iter().zip(types(&node.inputs)).collect(),
+                outputs: outputs.into_iter().zip(types(&node.outputs)).collect(),
+            }),
             Op::Moments(op) => Kind::Moments(moments::Task {
                 op: op.clone(),
                 input: inputs[0],
@@ -230,6 +237,7 @@ impl Task {
     pub fn run(&self, pool: &rayon::ThreadPool) {
         match &self.kind {
             Kind::Map(t) => t.run(),
+            Kind::Custom(t) => t.run(),
             Kind::Reduce(t) => t.run(),
             Kind::Matmul(t) => t.run(pool.current_num_threads()),
             Kind::Moments(t) => t.run(),
