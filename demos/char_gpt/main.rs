@@ -2,7 +2,7 @@
 //! what it writes as it learns, and compares it with a table of pairs of
 //! letters.
 //!
-//! usage: char_gpt [DEVICE [TEXT-FILE]]
+//! usage: `char_gpt [DEVICE [TEXT-FILE]]`
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -2,7 +2,7 @@
 //! likes, and with the least that works. The losses agree, and the ledger
 //! holds both times.
 //!
-//! usage: fashion_mnist [DEVICE [DATA-FOLDER]]
+//! usage: `fashion_mnist [DEVICE [DATA-FOLDER]]`
 
 use std::sync::Arc;
 

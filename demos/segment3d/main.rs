@@ -2,7 +2,7 @@
 //! large to be taken whole, and cuts volumes that it has not seen into
 //! overlapping patches.
 //!
-//! usage: segment3d [DEVICE]
+//! usage: `segment3d [DEVICE]`
 
 use std::time::Instant;
 
