@@ -338,3 +338,32 @@ fn own_weights_are_not_turned_by_a_publishers_map() {
         assert_eq!(read(&mut first), read(&mut second), "{name}");
     }
 }
+
+/// The reference of an op of one's own handed it bytes as words of four.
+#[test]
+fn own_ops_get_bytes_as_bytes_in_their_reference() {
+    use plimsoll::custom_op::{Custom, CustomKernel, CustomOp, HostTensor, HostTensorMut};
+    #[derive(Debug)]
+    struct Widen;
+    impl CustomOp for Widen {
+        fn name(&self) -> &str {
+            "widen"
+        }
+        fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
+            Ok(vec![TensorType::f32(inputs[0].shape.clone())])
+        }
+        fn wgsl(&self, _inputs: &[TensorType], _outputs: &[TensorType]) -> CustomKernel {
+            CustomKernel { source: String::new(), groups: 1, parameters: vec![] }
+        }
+        fn compute(&self, inputs: &[HostTensor<'_>], outputs: &mut [HostTensorMut<'_>]) {
+            let x = inputs[0].elements::<u8>();
+            assert_eq!(x.len(), 5);
+            let y = outputs[0].elements::<f32>();
+            y.iter_mut().zip(x).for_each(|(y, x)| *y = f32::from(*x));
+        }
+    }
+    let values = vec![0.0, 7.0, 255.0, 3.0, 128.0];
+    let x = Tensor64::new(&TensorType::new([5], DType::U8), values.clone());
+    let op = Op::Custom(Custom::new(Widen));
+    assert_eq!(op.reference(&[x])[0].values, values);
+}

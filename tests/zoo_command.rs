@@ -114,6 +114,8 @@ fn text_trains_and_weights_come_back() {
         (format!("--plot {}", file("a.gif")), 2, [".svg", "a.gif"]),
         (format!("--load {}", file("none.safetensors")), 5, ["none.safetensors", ""]),
         (format!("--load {weights} --load-map {text}"), 5, ["text.txt", "JSON"]),
+        ("--save no/such/a.safetensors".into(), 1, ["no/such", "folder that exists"]),
+        ("--plot no/such/a.svg".into(), 1, ["no/such", "folder that exists"]),
         ("--clip 0".into(), 2, ["--clip", "above 0"]),
         (format!("--tokenizer {text}"), 5, ["text.txt", "tokenizer.json"]),
         ("--seq 4096".into(), 5, ["4096", "--seq"]),

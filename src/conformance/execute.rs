@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use crate::graph::{Graph, Init, Leaf, Source};
 use crate::ledger::{Class, Ledger};
-use crate::ops::{Tensor64, TensorType, ValueId};
+use crate::ops::{Tensor64, ValueId};
 use crate::planner::liveness::Layout;
 use crate::planner::{PartKind, search, verify};
 use crate::program::finish;
-use crate::{DType, Device, Result};
+use crate::{Device, Result};
 
 /// What came out of a graph, in the order asked for.
 pub type Outputs = Vec<Tensor64>;
@@ -49,7 +49,7 @@ pub fn execute(
     }
     let mut uploads = Vec::new();
     for (name, value) in leaves {
-        let bytes = to_bytes(value);
+        let bytes = value.to_bytes();
         let padded = || {
             let mut b = bytes.clone();
             b.resize(b.len().next_multiple_of(4), 0);
@@ -67,29 +67,9 @@ pub fn execute(
     for (name, tensor) in &names {
         let mut bytes = vec![0; tensor.bytes() as usize];
         executor.read(plan.leaves[name].operand.storage, 0, &mut bytes)?;
-        out.push(from_bytes(tensor, &bytes));
+        out.push(Tensor64::from_bytes(tensor, &bytes));
     }
     Ok(out)
-}
-
-/// A tensor as the device stores it.
-pub fn to_bytes(t: &Tensor64) -> Vec<u8> {
-    match t.dtype {
-        DType::U8 => t.values.iter().map(|x| *x as u8).collect(),
-        DType::I32 => t.values.iter().flat_map(|x| (*x as i32).to_le_bytes()).collect(),
-        DType::U32 => t.values.iter().flat_map(|x| (*x as u32).to_le_bytes()).collect(),
-        _ => t.values.iter().flat_map(|x| (*x as f32).to_le_bytes()).collect(),
-    }
-}
-
-fn from_bytes(t: &TensorType, bytes: &[u8]) -> Tensor64 {
-    let words = bytes.chunks_exact(4).map(|w| [w[0], w[1], w[2], w[3]]);
-    let values = match t.dtype {
-        DType::I32 => words.map(|w| f64::from(i32::from_le_bytes(w))).collect(),
-        DType::U32 => words.map(|w| f64::from(u32::from_le_bytes(w))).collect(),
-        _ => words.map(|w| f64::from(f32::from_le_bytes(w))).collect(),
-    };
-    Tensor64::new(t, values)
 }
 
 /// Evaluates `outputs` of a graph by the ops' float64 references.

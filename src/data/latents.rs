@@ -6,10 +6,9 @@ use std::sync::Arc;
 use super::dataset::{Dataset, Split};
 use super::error::DataError;
 use super::npy::NpyArray;
+use crate::models::TIMESTEPS;
 use crate::philox::Stream;
 
-/// Steps from an image to noise.
-const TIMESTEPS: u32 = 1000;
 /// One item in so many is for testing.
 const TEST_SHARE: usize = 10;
 
@@ -112,6 +111,6 @@ impl Dataset for Latents {
         }
         let mut stream = Stream::new(draw, 0);
         fill(1, &mut |_| stream.normal());
-        inputs[2].copy_from_slice(&(stream.below(TIMESTEPS) as i32).to_ne_bytes());
+        inputs[2].copy_from_slice(&(stream.below(TIMESTEPS as u32) as i32).to_ne_bytes());
     }
 }

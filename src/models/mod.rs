@@ -20,7 +20,7 @@ pub use lenet::LeNet;
 pub use llama::Llama;
 pub use mlp::Mlp;
 pub use resnet::{Block, ResNet};
-pub use sd_unet::SdUnet;
+pub use sd_unet::{SdUnet, TIMESTEPS};
 pub use text::IGNORED;
 pub use unet::{Style, Unet};
 pub use vit::Vit;

@@ -11,7 +11,7 @@ use crate::ops::{Attention, Convolution, TensorType, UpsampleMode, ValueId};
 use crate::{DType, Error, Result, nn};
 
 /// Steps from an image to noise.
-const TIMESTEPS: usize = 1000;
+pub const TIMESTEPS: usize = 1000;
 /// Variances of the first and the last of these steps; their roots are evenly
 /// spaced between.
 const VARIANCES: (f64, f64) = (0.000_85, 0.012);

@@ -109,13 +109,15 @@ impl Unet {
 
     /// Logits [n, classes, …] of the input.
     fn logits(&self, g: &mut Graph, batch: usize) -> Result<ValueId> {
-        let divisor = 1 << (self.levels.max(1) - 1);
+        let Some(halvings) = self.levels.checked_sub(1) else {
+            return Err(Error::Setting { name: "levels", message: "must be at least 1".into() });
+        };
+        let divisor = 1 << halvings;
         let rank = if self.style == Style::Images { 2 } else { 3 };
         if self.size.len() != rank || self.size.iter().any(|s| s % divisor != 0) {
             let message = format!(
-                "{:?}: expected {rank} sizes, each divided by {divisor}, as the input is halved {} times",
-                self.size,
-                self.levels - 1
+                "{:?}: expected {rank} sizes, each divided by {divisor}, as the input is halved {halvings} times",
+                self.size
             );
             return Err(Error::Setting { name: "size", message });
         }

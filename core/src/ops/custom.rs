@@ -195,10 +195,6 @@ impl Operation for Custom {
         Ok(found)
     }
 
-    fn differentiable(&self, _j: usize) -> bool {
-        true
-    }
-
     fn cost(&self, inputs: &[TensorType], outputs: &[TensorType]) -> Cost {
         let bytes = inputs.iter().chain(outputs).map(TensorType::bytes).sum();
         Cost { flops: self.0.flops(inputs, outputs), bytes }
@@ -224,42 +220,34 @@ impl Operation for Custom {
 
     /// That of the CPU, in f32.
     fn reference(&self, inputs: &[Tensor64]) -> Vec<Tensor64> {
-        let words: Vec<Vec<u32>> =
-            inputs.iter().map(|t| t.values.iter().map(|x| word(*x, t.dtype)).collect()).collect();
         let types: Vec<TensorType> =
             inputs.iter().map(|t| TensorType::new(t.shape.clone(), t.dtype)).collect();
+        let Ok(outputs) = self.0.infer(&types) else { return Vec::new() };
+        // In words, so that elements of any type are aligned.
+        let words = |t: &TensorType| vec![0u32; t.bytes() as usize / 4];
+        let bytes = |t: &TensorType| t.numel() * t.dtype.size_bytes();
+        let mut given: Vec<Vec<u32>> = types.iter().map(words).collect();
+        for (to, t) in given.iter_mut().zip(inputs) {
+            let from = t.to_bytes();
+            bytemuck::cast_slice_mut(to)[..from.len()].copy_from_slice(&from);
+        }
         let tensors: Vec<HostTensor<'_>> = types
             .iter()
-            .zip(&words)
-            .map(|(tensor, words)| HostTensor { tensor, bytes: bytemuck::cast_slice(words) })
+            .zip(&given)
+            .map(|(tensor, words)| HostTensor {
+                tensor,
+                bytes: &bytemuck::cast_slice(words)[..bytes(tensor)],
+            })
             .collect();
-        let Ok(outputs) = self.0.infer(&types) else { return Vec::new() };
-        let mut results: Vec<Vec<u32>> = outputs.iter().map(|t| vec![0; t.numel()]).collect();
+        // An output's elements are words.
+        let mut results: Vec<Vec<u32>> = outputs.iter().map(words).collect();
         let mut to: Vec<HostTensorMut<'_>> = outputs
             .iter()
             .zip(&mut results)
             .map(|(tensor, words)| HostTensorMut { tensor, bytes: bytemuck::cast_slice_mut(words) })
             .collect();
         self.0.compute(&tensors, &mut to);
-        let values = |(t, words): (&TensorType, &Vec<u32>)| {
-            Tensor64::new(t, words.iter().map(|w| number(*w, t.dtype)).collect())
-        };
-        outputs.iter().zip(&results).map(values).collect()
-    }
-}
-
-fn word(x: f64, dtype: DType) -> u32 {
-    match dtype {
-        DType::I32 => x as i32 as u32,
-        DType::U32 | DType::U8 => x as u32,
-        _ => (x as f32).to_bits(),
-    }
-}
-
-fn number(word: u32, dtype: DType) -> f64 {
-    match dtype {
-        DType::I32 => f64::from(word as i32),
-        DType::U32 | DType::U8 => f64::from(word),
-        _ => f64::from(f32::from_bits(word)),
+        let tensors = outputs.iter().zip(&results);
+        tensors.map(|(t, words)| Tensor64::from_bytes(t, bytemuck::cast_slice(words))).collect()
     }
 }

@@ -114,6 +114,29 @@ impl Tensor64 {
         debug_assert_eq!(values.len(), t.numel());
         Tensor64 { shape: t.shape.clone(), values, dtype: t.dtype }
     }
+
+    /// The elements as devices store them.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let values = self.values.iter();
+        match self.dtype {
+            DType::U8 => values.map(|x| *x as u8).collect(),
+            DType::I32 => values.flat_map(|x| (*x as i32).to_ne_bytes()).collect(),
+            DType::U32 => values.flat_map(|x| (*x as u32).to_ne_bytes()).collect(),
+            _ => values.flat_map(|x| (*x as f32).to_ne_bytes()).collect(),
+        }
+    }
+
+    /// A tensor from its elements as devices store them.
+    pub fn from_bytes(t: &TensorType, bytes: &[u8]) -> Tensor64 {
+        let words = bytes.chunks_exact(4).map(|w| [w[0], w[1], w[2], w[3]]);
+        let values = match t.dtype {
+            DType::U8 => bytes[..t.numel()].iter().map(|x| f64::from(*x)).collect(),
+            DType::I32 => words.map(|w| f64::from(i32::from_ne_bytes(w))).collect(),
+            DType::U32 => words.map(|w| f64::from(u32::from_ne_bytes(w))).collect(),
+            _ => words.map(|w| f64::from(f32::from_ne_bytes(w))).collect(),
+        };
+        Tensor64::new(t, values)
+    }
 }
 
 /// Arithmetic and traffic of one execution, for the cost model.

@@ -1,8 +1,7 @@
 //! `plimsoll conformance`: whether a device computes what it should.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -91,7 +90,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let written = arguments.json.as_ref().map_or(Ok(()), |path| {
         let report =
             Report { device: description, passed, failed, skipped, seconds, tests: &tested };
-        write(path, &report).map_err(|source| Failure::File { path: path.clone(), source })
+        let text = serde_json::to_string(&report).map_err(std::io::Error::from);
+        text.and_then(|text| output::write_whole(path, &(text + "\n")))
+            .map_err(|source| Failure::File { path: path.clone(), source })
     });
     print(&groups, &tested)?;
     output::line(format!(
@@ -139,17 +140,4 @@ fn print(groups: &BTreeMap<&str, Group>, tested: &[Tested]) -> Result<(), Failur
         }
     }
     Ok(())
-}
-
-/// Writes the whole file or none of it.
-fn write(path: &Path, report: &Report<'_>) -> std::io::Result<()> {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(".partial");
-    let text = serde_json::to_string(report)? + "\n";
-    let written = fs::write(&partial, text).and_then(|()| fs::rename(&partial, path));
-    if written.is_err() {
-        // It may not be there; what matters is the first error.
-        let _ = fs::remove_file(&partial);
-    }
-    written
 }

@@ -1,7 +1,9 @@
 //! Printing that survives a closed pipe, and numbers for people.
 
 use std::fmt::Display;
+use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 
 use bytesize::ByteSize;
 use serde::Serialize;
@@ -24,6 +26,18 @@ pub fn last_json(value: &impl Serialize) {
 /// Prints a line to standard error, where that is open.
 pub fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Writes the whole file or none of it.
+pub fn write_whole(path: &Path, text: &str) -> io::Result<()> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let written = fs::write(&partial, text).and_then(|()| fs::rename(&partial, path));
+    if written.is_err() {
+        // It may not be there; what matters is the first error.
+        let _ = fs::remove_file(&partial);
+    }
+    written
 }
 
 /// `10.3 MiB`.

@@ -117,6 +117,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(path) = &arguments.plot {
         Curves::check(path).map_err(Failure::Usage)?;
     }
+    // Told now, and not after hours of training.
+    for path in arguments.save.iter().chain(&arguments.plot) {
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
+        if folder.is_some_and(|folder| !folder.is_dir()) {
+            let source = std::io::ErrorKind::NotFound.into();
+            return Err(Failure::File { path: path.clone(), source });
+        }
+    }
     let mut setup = choices.open(arguments.threads)?;
     let Some(data) = setup.data.take() else {
         return Err(Failure::Usage(format!(
@@ -242,7 +250,7 @@ fn train(
     let file = |path: &PathBuf, source| Failure::File { path: path.clone(), source };
     if let Some(path) = &arguments.plot {
         let svg = curves.svg().map_err(|e| file(path, std::io::Error::other(e.to_string())))?;
-        std::fs::write(path, svg).map_err(|source| file(path, source))?;
+        output::write_whole(path, &svg).map_err(|source| file(path, source))?;
     }
     if let Some(path) = &arguments.save {
         save_model(&mut trainer, path)?;
