@@ -231,20 +231,11 @@ impl Layout {
         storage: &[Option<StorageId>],
         last_use: &[usize],
     ) -> Option<StorageId> {
-        let types = node.input_types();
         let taken = |id: StorageId| node.outputs[..j].iter().any(|o| storage[o.value] == Some(id));
         node.inputs.iter().enumerate().find_map(|(k, u)| {
-            let value = &program.values[u.value];
             let id = storage[u.value]?;
-            let dies = last_use[u.value] == n
-                && value.assigned.is_none()
-                && value.leaf.as_ref().is_none_or(|l| *l == Leaf::Input);
-            let fits = self.drafts[id].bytes == program.values[node.outputs[j].value].bytes
-                && u.tensor.dtype == node.outputs[j].tensor.dtype;
-            let alone = node.inputs.iter().enumerate().all(|(i, other)| {
-                i == k || storage[other.value] != Some(id) || node.op.may_alias(&types, i, j)
-            });
-            (dies && fits && alone && !taken(id) && node.op.may_alias(&types, k, j)).then_some(id)
+            let dies = last_use[u.value] == n;
+            (dies && !taken(id) && node.may_take(program, k, j)).then_some(id)
         })
     }
 

@@ -6,6 +6,7 @@
 pub mod cost;
 pub mod liveness;
 pub mod offsets;
+pub mod remat;
 pub mod search;
 pub mod verify;
 

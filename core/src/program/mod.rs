@@ -96,6 +96,24 @@ impl ProgramNode {
     pub fn input_types(&self) -> Vec<TensorType> {
         self.inputs.iter().map(|u| u.tensor.clone()).collect()
     }
+
+    /// Types of the results.
+    pub fn output_types(&self) -> Vec<TensorType> {
+        self.outputs.iter().map(|u| u.tensor.clone()).collect()
+    }
+
+    /// Whether output `j` may be computed in the memory of input `k`, if that
+    /// value dies here.
+    pub fn may_take(&self, part: &PartProgram, k: usize, j: usize) -> bool {
+        let (input, output) = (&self.inputs[k], &self.outputs[j]);
+        let types = self.input_types();
+        part.is_transient(input.value)
+            && part.values[input.value].bytes == part.values[output.value].bytes
+            && input.tensor.dtype == output.tensor.dtype
+            && self.inputs.iter().enumerate().all(|(i, other)| {
+                i != k && other.value != input.value || self.op.may_alias(&types, i, j)
+            })
+    }
 }
 
 /// A value that needs memory.
@@ -124,6 +142,14 @@ pub struct PartProgram {
     pub nodes: Vec<ProgramNode>,
     /// Values; unused ones stay in the table.
     pub values: Vec<ProgramValue>,
+}
+
+impl PartProgram {
+    /// Whether a value's memory comes and goes within the part.
+    pub fn is_transient(&self, value: usize) -> bool {
+        let v = &self.values[value];
+        v.assigned.is_none() && v.leaf.as_ref().is_none_or(|l| *l == Leaf::Input)
+    }
 }
 
 /// Traces, differentiates, fuses and orders all parts of a training step over

@@ -92,13 +92,6 @@ fn use_counts(part: &PartProgram) -> Vec<usize> {
     uses
 }
 
-/// Whether a value's memory comes and goes within the part.
-fn transient(part: &PartProgram, value: usize) -> bool {
-    use crate::graph::Leaf;
-    let v = &part.values[value];
-    v.assigned.is_none() && v.leaf.as_ref().is_none_or(|l| *l == Leaf::Input)
-}
-
 /// Change of live bytes by running node `n` now.
 fn growth(part: &PartProgram, uses: &[usize], n: usize) -> i64 {
     let node = &part.nodes[n];
@@ -106,13 +99,13 @@ fn growth(part: &PartProgram, uses: &[usize], n: usize) -> i64 {
     let mut growth: i64 = node
         .outputs
         .iter()
-        .filter(|u| transient(part, u.value) && uses[u.value] > 0)
+        .filter(|u| part.is_transient(u.value) && uses[u.value] > 0)
         .map(|u| bytes(u.value))
         .sum();
     let mut seen = BTreeSet::new();
     for u in &node.inputs {
         let here = node.inputs.iter().filter(|i| i.value == u.value).count();
-        if transient(part, u.value) && uses[u.value] == here && seen.insert(u.value) {
+        if part.is_transient(u.value) && uses[u.value] == here && seen.insert(u.value) {
             growth -= bytes(u.value);
         }
     }
@@ -123,7 +116,7 @@ fn growth(part: &PartProgram, uses: &[usize], n: usize) -> i64 {
 fn peak_bytes(part: &PartProgram, order: &[usize]) -> i64 {
     let mut uses = use_counts(part);
     let mut live: i64 = (0..part.values.len())
-        .filter(|v| part.values[*v].leaf.is_some() && transient(part, *v) && uses[*v] > 0)
+        .filter(|v| part.values[*v].leaf.is_some() && part.is_transient(*v) && uses[*v] > 0)
         .map(|v| part.values[v].bytes as i64)
         .sum();
     let mut peak = live;
@@ -132,7 +125,7 @@ fn peak_bytes(part: &PartProgram, order: &[usize]) -> i64 {
         let made: i64 = node
             .outputs
             .iter()
-            .filter(|u| transient(part, u.value))
+            .filter(|u| part.is_transient(u.value))
             .map(|u| part.values[u.value].bytes as i64)
             .sum();
         let workspace =
