@@ -48,14 +48,8 @@ fn planning(c: &mut Criterion) {
     c.bench_function("plan mlp", |b| {
         b.iter(|| {
             let request = PlanRequest {
-                model: &model,
-                recipe: &recipe,
-                batch: BATCH,
                 evaluate_items: Some(10_000),
-                predict_items: None,
-                budget_bytes: AMPLE,
-                micro_batches: None,
-                split_batch_statistics: false,
+                ..PlanRequest::new(&model, &recipe, BATCH, AMPLE)
             };
             plan(&request, description).expect("plans")
         });

@@ -17,7 +17,7 @@ use plimsoll::ledger::{Class, Ledger};
 use plimsoll::models::Mlp;
 use plimsoll::ops::TensorType;
 use plimsoll::planner::liveness::Layout;
-use plimsoll::planner::{PartKind, search};
+use plimsoll::planner::{PartKind, place};
 use plimsoll::program::finish;
 use plimsoll::{Batch, DType, Device, Graph, Init, Mode};
 use support::{adamw, sample, trainer};
@@ -77,7 +77,7 @@ fn many(device: &dyn Device) -> Arc<plimsoll::Plan> {
     g.assign(leaf, x).expect("fine");
     let part = finish(&g, PartKind::Micro { items: 1 }, &BTreeSet::new()).expect("finishes");
     let layout = Layout::new(&[part], &device.description().capabilities).expect("lays out");
-    Arc::new(search::place(layout, device.description()).expect("is placed"))
+    Arc::new(place::place(layout, device.description()).expect("is placed"))
 }
 
 fn dispatch(c: &mut Criterion) {

@@ -33,14 +33,8 @@ impl Setup {
 
     fn request(&self, budget_bytes: u64) -> PlanRequest<'_> {
         PlanRequest {
-            model: &self.model,
-            recipe: &self.recipe,
-            batch: BATCH,
             evaluate_items: Some(EVALUATE),
-            predict_items: None,
-            budget_bytes,
-            micro_batches: None,
-            split_batch_statistics: false,
+            ..PlanRequest::new(&self.model, &self.recipe, BATCH, budget_bytes)
         }
     }
 

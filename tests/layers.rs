@@ -12,7 +12,7 @@ use plimsoll::ledger::Class;
 use plimsoll::ops::{Attention, CrossEntropy, ValueId};
 use plimsoll::optimizers::{Adam, Recipe, Sgd};
 use plimsoll::planner::liveness::Layout;
-use plimsoll::planner::search::place;
+use plimsoll::planner::place::place;
 use plimsoll::planner::{MicroBatch, PartKind};
 use plimsoll::{
     Batch, DType, Device, Error, Graph, Init, Loss, Model, NullDevice, PlanRequest, Result,

@@ -159,14 +159,7 @@ impl Model for Table {
 fn a_tensor_larger_than_a_page_is_named() {
     let recipe = Sgd::default().into();
     let request = PlanRequest {
-        model: &Table,
-        recipe: &recipe,
-        batch: 8,
-        evaluate_items: None,
-        predict_items: None,
-        budget_bytes: 1 << 40,
-        micro_batches: None,
-        split_batch_statistics: false,
+        ..PlanRequest::new(&Table, &recipe, 8, 1 << 40)
     };
     let device = NullDevice::new(128 << 20);
     let error = plan(&request, device.description()).map(|_| ()).expect_err("does not fit");

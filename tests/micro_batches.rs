@@ -277,14 +277,9 @@ fn evaluation_does_not_depend_on_the_count() {
         let mut found = Vec::new();
         for k in [1, 3, BATCH] {
             let request = plimsoll::PlanRequest {
-                model: &model,
-                recipe: &plain_sgd(),
-                batch: BATCH,
                 evaluate_items: Some(23),
-                predict_items: None,
-                budget_bytes: support::AMPLE,
                 micro_batches: Some(k),
-                split_batch_statistics: false,
+                ..PlanRequest::new(&model, &plain_sgd(), BATCH, support::AMPLE)
             };
             let mut t = plimsoll::Trainer::new(&request, &*device, 7).expect("plans");
             found.push(t.evaluate(&data, 23).expect("evaluates"));

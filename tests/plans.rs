@@ -68,14 +68,10 @@ fn models_of_the_zoo_waste_little() {
         for recipe in &recipes {
             for k in [1, 2, 3, 7, 100] {
                 let request = PlanRequest {
-                    model: &*model,
-                    recipe,
-                    batch: 100,
                     evaluate_items: Some(999),
-                    predict_items: None,
-                    budget_bytes: AMPLE,
                     micro_batches: Some(k),
                     split_batch_statistics: true,
+                    ..PlanRequest::new(&*model, recipe, 100, AMPLE)
                 };
                 let plan = plan(&request, device.description()).expect("plans");
                 let waste = waste(&plan);
@@ -153,14 +149,9 @@ mod faults {
         let adam = Adam::adamw().into();
         let with = |model: &dyn Model, k: usize, page: u64| {
             let request = PlanRequest {
-                model,
-                recipe: &adam,
-                batch: 4,
                 evaluate_items: Some(7),
-                predict_items: None,
-                budget_bytes: AMPLE,
                 micro_batches: Some(k),
-                split_batch_statistics: false,
+                ..PlanRequest::new(model, &adam, 4, AMPLE)
             };
             plan(&request, NullDevice::new(page).description()).expect("plans")
         };

@@ -24,14 +24,7 @@ fn graph() -> Graph {
 fn plan_of(model: &dyn Model, batch: usize) -> Result<plimsoll::Plan> {
     let recipe = adamw();
     let request = PlanRequest {
-        model,
-        recipe: &recipe,
-        batch,
-        evaluate_items: None,
-        predict_items: None,
-        budget_bytes: AMPLE,
-        micro_batches: None,
-        split_batch_statistics: false,
+        ..PlanRequest::new(model, &recipe, batch, AMPLE)
     };
     plan(&request, NullDevice::new(1 << 30).description())
 }
@@ -288,7 +281,7 @@ fn states_may_be_updated_from_each_other() {
     )
     .expect("lays out");
     let device = devices().remove(0);
-    let plan = plimsoll::planner::search::place(layout, device.description()).expect("is placed");
+    let plan = plimsoll::planner::place::place(layout, device.description()).expect("is placed");
     let plan = Arc::new(plan);
     let ledger = plimsoll::ledger::Ledger::new(plan.peak_bytes);
     let mut executor = device.load(&plan, &ledger).expect("loads");

@@ -8,7 +8,7 @@ use plimsoll::graph::Leaf;
 use plimsoll::ledger::{Class, Ledger};
 use plimsoll::ops::ValueId;
 use plimsoll::planner::liveness::Layout;
-use plimsoll::planner::{PartKind, search};
+use plimsoll::planner::{PartKind, place};
 use plimsoll::program::finish;
 use plimsoll::{Device, Graph, Init, Mode};
 
@@ -27,7 +27,7 @@ pub fn seconds(mut g: Graph, outputs: &[ValueId]) -> f64 {
     let device = plimsoll_cpu::CpuDevice::new().expect("opens");
     let part = finish(&g, PartKind::Micro { items: 1 }, &BTreeSet::new()).expect("finishes");
     let layout = Layout::new(&[part], &device.description().capabilities).expect("lays out");
-    let plan = Arc::new(search::place(layout, device.description()).expect("is placed"));
+    let plan = Arc::new(place::place(layout, device.description()).expect("is placed"));
     let mut executor = device.load(&plan, &Ledger::new(plan.peak_bytes)).expect("loads");
     for (name, leaf) in &plan.leaves {
         let words = leaf.init.words(name, 7, leaf.operand.tensor.numel());

@@ -36,14 +36,8 @@ fn main() -> Result<()> {
     let model = Mlp::new(&Mlp::FASHION_MNIST)?;
     let recipe = Adam::adamw().into();
     let mut request = PlanRequest {
-        model: &model,
-        recipe: &recipe,
-        batch: BATCH,
         evaluate_items: Some(data.test.items()),
-        predict_items: None,
-        budget_bytes: u64::MAX,
-        micro_batches: None,
-        split_batch_statistics: false,
+        ..PlanRequest::new(&model, &recipe, BATCH, u64::MAX)
     };
     println!("{} on {}", data.source, device.description().name);
 

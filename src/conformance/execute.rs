@@ -7,7 +7,7 @@ use crate::graph::{Graph, Init, Leaf, Source};
 use crate::ledger::{Class, Ledger};
 use crate::ops::{Tensor64, ValueId};
 use crate::planner::liveness::Layout;
-use crate::planner::{PartKind, search, verify};
+use crate::planner::{PartKind, place, verify};
 use crate::program::finish;
 use crate::{Device, Result};
 
@@ -37,7 +37,7 @@ pub fn execute(
         names.push((name, tensor));
     }
     let program = finish(&g, PartKind::Micro { items: 1 }, &BTreeSet::new())?;
-    let plan = Arc::new(search::place(
+    let plan = Arc::new(place::place(
         Layout::new(&[program], &device.description().capabilities)?,
         device.description(),
     )?);

@@ -49,14 +49,8 @@ fn curve(
         .map_err(|e| Error::Input { name: "sample".into(), message: e.to_string() })?
         .train;
     let request = PlanRequest {
-        model,
-        recipe,
-        batch: BATCH,
-        evaluate_items: None,
-        predict_items: None,
-        budget_bytes: 1 << 30,
         micro_batches,
-        split_batch_statistics: false,
+        ..PlanRequest::new(model, recipe, BATCH, 1 << 30)
     };
     let mut trainer = Trainer::new(&request, device, 1)?;
     let bytes = data.item_bytes();

@@ -9,7 +9,7 @@ use plimsoll::ledger::{Class, Ledger};
 use plimsoll::ops::{TensorType, ValueId};
 use plimsoll::optimizers::Sgd;
 use plimsoll::planner::liveness::Layout;
-use plimsoll::planner::search::place;
+use plimsoll::planner::place::place;
 use plimsoll::planner::{MicroBatch, PartKind, verify::verify};
 use plimsoll::{Batch, DType, Device, Graph, Mode, Result, Trainer, autodiff, program};
 

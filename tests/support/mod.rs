@@ -41,14 +41,8 @@ pub fn trainer(
     micro_batches: Option<usize>,
 ) -> Result<Trainer> {
     let request = PlanRequest {
-        model,
-        recipe,
-        batch,
-        evaluate_items: None,
-        predict_items: None,
-        budget_bytes: AMPLE,
         micro_batches,
-        split_batch_statistics: false,
+        ..PlanRequest::new(model, recipe, batch, AMPLE)
     };
     Trainer::new(&request, device, 7)
 }

@@ -243,15 +243,16 @@ impl Task {
 
     /// Plans it without a limit.
     pub fn plan(&self, device: &DeviceDescription) -> Result<Plan> {
+        self.plan_within(AMPLE, device)
+    }
+
+    /// Plans it within a budget.
+    pub fn plan_within(&self, budget_bytes: u64, device: &DeviceDescription) -> Result<Plan> {
+        let recipe = self.recipe();
         let request = PlanRequest {
-            model: &self.model,
-            recipe: &self.recipe(),
-            batch: self.batch,
             evaluate_items: self.evaluate_items,
-            predict_items: None,
-            budget_bytes: AMPLE,
             micro_batches: Some(self.micro_batches),
-            split_batch_statistics: false,
+            ..PlanRequest::new(&self.model, &recipe, self.batch, budget_bytes)
         };
         plan(&request, device)
     }

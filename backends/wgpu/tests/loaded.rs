@@ -12,7 +12,7 @@ use plimsoll_core::graph::{Graph, Init, Leaf, Mode};
 use plimsoll_core::ledger::{Class, Ledger};
 use plimsoll_core::ops::TensorType;
 use plimsoll_core::plan::liveness::Layout;
-use plimsoll_core::plan::search::place;
+use plimsoll_core::plan::place::place;
 use plimsoll_core::plan::verify::verify;
 use plimsoll_core::plan::{PartKind, Plan};
 use plimsoll_core::program::finish;

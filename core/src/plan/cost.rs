@@ -1,8 +1,8 @@
 //! Predicted time of ops: launch + max(arithmetic, traffic).
 
-use super::{Part, Plan, PlannedNode, types};
 use crate::device::DeviceDescription;
 use crate::ops::{Op, TensorType};
+use crate::program::{PartProgram, ProgramNode};
 
 /// Predicted seconds of one op.
 pub fn node_seconds(
@@ -18,15 +18,8 @@ pub fn node_seconds(
 }
 
 /// Predicted seconds of one run of a part.
-pub fn part_seconds(part: &Part, device: &DeviceDescription) -> f64 {
-    let seconds = |n: &PlannedNode| node_seconds(&n.op, &types(&n.inputs), &types(&n.outputs), device);
+pub fn part_seconds(part: &PartProgram, device: &DeviceDescription) -> f64 {
+    let seconds =
+        |n: &ProgramNode| node_seconds(&n.op, &n.input_types(), &n.output_types(), device);
     part.nodes.iter().map(seconds).sum()
-}
-
-/// Predicted seconds of a training step.
-pub fn step_seconds(plan: &Plan) -> f64 {
-    let once = [super::PartKind::Begin, super::PartKind::Update];
-    let once = plan.parts.iter().filter(|p| once.contains(&p.kind));
-    let micro = plan.micro_batches.iter().map(|m| &plan.parts[m.part]);
-    once.chain(micro).map(|p| part_seconds(p, &plan.device)).sum()
 }

@@ -201,6 +201,7 @@ impl Layout {
                 outputs,
                 workspace,
                 frees: Vec::new(),
+                again: node.again,
             });
         }
         self.moments = upload + 1 + program.nodes.len();

@@ -3,9 +3,11 @@
 //! Planning is a pure function of the model, the device's description and the
 //! budget. The same input gives the same plan.
 
+pub mod candidate;
 pub mod cost;
 pub mod liveness;
 pub mod offsets;
+pub mod place;
 pub mod remat;
 pub mod search;
 pub mod verify;
@@ -58,6 +60,8 @@ pub struct PlannedNode {
     pub workspace: Option<StorageId>,
     /// Storages that nobody reads after this node (in this part).
     pub frees: Vec<StorageId>,
+    /// Whether it computes again what was dropped to save memory.
+    pub again: bool,
 }
 
 /// A list of ops that runs as a whole.

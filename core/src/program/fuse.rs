@@ -171,7 +171,8 @@ fn with_epilogue(
 ) -> ProgramNode {
     let tensor = producer.outputs[0].tensor.clone();
     let outputs = vec![Use { value: consumer.outputs[0].value, tensor }];
-    ProgramNode { op, inputs, outputs, label: producer.label.clone(), phase: consumer.phase }
+    let (label, phase) = (producer.label.clone(), consumer.phase);
+    ProgramNode { op, inputs, outputs, label, phase, again: false }
 }
 
 /// A map after a product with the epilogue `inner`: the map's other operands

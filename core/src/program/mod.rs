@@ -7,6 +7,7 @@
 
 pub mod fuse;
 pub mod order;
+pub mod rewrite;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -89,6 +90,8 @@ pub struct ProgramNode {
     pub inputs: Vec<Use>,
     /// Results.
     pub outputs: Vec<Use>,
+    /// Whether it computes again what was dropped.
+    pub again: bool,
 }
 
 impl ProgramNode {
@@ -489,6 +492,7 @@ fn lower_views(g: &Graph, kind: PartKind, gradients: &BTreeSet<ValueId>) -> Resu
             phase: n.phase,
             inputs: n.inputs.iter().map(as_use).collect(),
             outputs: n.outputs.iter().map(as_use).collect(),
+            again: false,
         })
         .collect();
     let sources: BTreeMap<usize, usize> =
@@ -524,6 +528,7 @@ fn lower_views(g: &Graph, kind: PartKind, gradients: &BTreeSet<ValueId>) -> Resu
                 phase: Phase::Update,
                 inputs: vec![Use { value: source, tensor: tensor.clone() }],
                 outputs: vec![Use { value: copy, tensor }],
+                again: false,
             });
             copy
         };

@@ -169,14 +169,8 @@ impl Setup {
     /// The request to the planner, evaluation of the test set included.
     pub fn request(&self, budget_bytes: u64) -> PlanRequest<'_> {
         PlanRequest {
-            model: &*self.model,
-            recipe: &self.recipe,
-            batch: self.batch,
             evaluate_items: Some(self.data.as_ref().map_or(self.batch, |d| d.test.items())),
-            predict_items: None,
-            budget_bytes,
-            micro_batches: None,
-            split_batch_statistics: false,
+            ..PlanRequest::new(&*self.model, &self.recipe, self.batch, budget_bytes)
         }
     }
 }
