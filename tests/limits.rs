@@ -158,9 +158,7 @@ impl Model for Table {
 #[test]
 fn a_tensor_larger_than_a_page_is_named() {
     let recipe = Sgd::default().into();
-    let request = PlanRequest {
-        ..PlanRequest::new(&Table, &recipe, 8, 1 << 40)
-    };
+    let request = PlanRequest { ..PlanRequest::new(&Table, &recipe, 8, 1 << 40) };
     let device = NullDevice::new(128 << 20);
     let error = plan(&request, device.description()).map(|_| ()).expect_err("does not fit");
     match &error {

@@ -23,9 +23,7 @@ fn graph() -> Graph {
 
 fn plan_of(model: &dyn Model, batch: usize) -> Result<plimsoll::Plan> {
     let recipe = adamw();
-    let request = PlanRequest {
-        ..PlanRequest::new(model, &recipe, batch, AMPLE)
-    };
+    let request = PlanRequest { ..PlanRequest::new(model, &recipe, batch, AMPLE) };
     plan(&request, NullDevice::new(1 << 30).description())
 }
 

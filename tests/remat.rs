@@ -23,7 +23,11 @@ fn again(plan: &Plan) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        cases: 64,
+        ..ProptestConfig::default()
+    })]
 
     /// From the smallest budget to the largest, in twenty steps: the time never
     /// rises, nor the peak falls.

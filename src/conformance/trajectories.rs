@@ -48,10 +48,7 @@ fn curve(
     let data = embedded_sample()
         .map_err(|e| Error::Input { name: "sample".into(), message: e.to_string() })?
         .train;
-    let request = PlanRequest {
-        micro_batches,
-        ..PlanRequest::new(model, recipe, BATCH, 1 << 30)
-    };
+    let request = PlanRequest { micro_batches, ..PlanRequest::new(model, recipe, BATCH, 1 << 30) };
     let mut trainer = Trainer::new(&request, device, 1)?;
     let bytes = data.item_bytes();
     (0..STEPS)

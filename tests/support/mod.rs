@@ -40,10 +40,7 @@ pub fn trainer(
     batch: usize,
     micro_batches: Option<usize>,
 ) -> Result<Trainer> {
-    let request = PlanRequest {
-        micro_batches,
-        ..PlanRequest::new(model, recipe, batch, AMPLE)
-    };
+    let request = PlanRequest { micro_batches, ..PlanRequest::new(model, recipe, batch, AMPLE) };
     Trainer::new(&request, device, 7)
 }
 

@@ -205,9 +205,10 @@ impl<'a> Candidate<'a> {
             };
             let seconds = self.step_seconds(|program| {
                 let at = parts.iter().position(|(i, _)| std::ptr::eq(program, &self.programs[*i]));
-                at.map_or_else(|| cost::part_seconds(program, self.device), |at| {
-                    parts[at].1[points[at]].seconds
-                })
+                at.map_or_else(
+                    || cost::part_seconds(program, self.device),
+                    |at| parts[at].1[points[at]].seconds,
+                )
             });
             let peak = |at: usize| parts[at].1[points[at]].peak_bytes;
             let live = (0..points.len()).map(peak).max().unwrap_or(0);

@@ -7,7 +7,7 @@
 //! and reads the weights again), so the first count whose plan needs no
 //! recomputation ends the search.
 
-use super::candidate::Candidate;
+use super::candidate::{Candidate, Choice};
 use super::{Plan, verify};
 use crate::device::DeviceDescription;
 use crate::error::{Error, OverBudget, Result};
@@ -219,7 +219,11 @@ impl<'a> Search<'a> {
             }
         }
         if self.best.is_none() {
-            for choice in schedules.choices.iter().rev() {
+            // What runs again takes parameter blocks: the smallest plan need not
+            // be the slowest.
+            let mut choices: Vec<&Choice> = schedules.choices.iter().collect();
+            choices.sort_by_key(|c| c.bytes);
+            for choice in choices {
                 if self.smaller(choice.bytes) {
                     break;
                 }

@@ -85,7 +85,8 @@ impl Eviction {
         for v in &problem.tasks[task].inputs {
             self.provide(problem, timeline, *v, left);
         }
-        self.made_bytes += problem.tasks[task].outputs.iter().map(|v| problem.bytes[*v]).sum::<u64>();
+        self.made_bytes +=
+            problem.tasks[task].outputs.iter().map(|v| problem.bytes[*v]).sum::<u64>();
         self.insert.push(task);
     }
 

@@ -28,7 +28,11 @@ pub fn frontier(problem: &Problem) -> Vec<Point> {
     let mut points: Vec<Point> = Vec::new();
     for score in [Score::Excess, Score::Foresight, Score::Staleness] {
         descent::descend(problem, score, 0, &mut |t| {
-            points.push(Point { peak_bytes: t.peak_bytes, seconds: t.seconds, runs: t.runs.clone() });
+            points.push(Point {
+                peak_bytes: t.peak_bytes,
+                seconds: t.seconds,
+                runs: t.runs.clone(),
+            });
         });
     }
     points.sort_by(|a, b| a.seconds.total_cmp(&b.seconds).then(a.peak_bytes.cmp(&b.peak_bytes)));

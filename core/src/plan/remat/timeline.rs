@@ -77,12 +77,10 @@ impl Timeline {
         let mut live = Vec::with_capacity(runs.len() + 1);
         let mut now: u64 = (0..values).filter(|v| needed[*v]).map(|v| problem.bytes[v]).sum();
         live.push(now);
-        let mut seconds = 0.0;
         let mut next = dies.len();
         let mut taken: Vec<usize> = Vec::new();
         for run in &runs {
             let task = &problem.tasks[run.task as usize];
-            seconds += task.seconds;
             let ends = next - task.inputs.len()..next;
             let input_dies = |k: usize| dies[ends.end - 1 - k];
             taken.clear();
@@ -115,6 +113,10 @@ impl Timeline {
             live.push(now + made + task.workspace_bytes);
             now = now + made - freed;
         }
+        // Summed in the order of tasks, so that order alone changes no bit of it.
+        let mut times = vec![0u32; problem.tasks.len()];
+        runs.iter().for_each(|r| times[r.task as usize] += 1);
+        let seconds = problem.tasks.iter().zip(times).map(|(t, n)| f64::from(n) * t.seconds).sum();
         let peak_bytes = live.iter().copied().max().unwrap_or(0);
         let (events, first_event) = events(problem, &runs);
         Timeline { runs, live, peak_bytes, seconds, events, first_event }
