@@ -276,10 +276,11 @@ fn evaluation_does_not_depend_on_the_count() {
     for device in devices() {
         let mut found = Vec::new();
         for k in [1, 3, BATCH] {
+            let recipe = plain_sgd();
             let request = plimsoll::PlanRequest {
                 evaluate_items: Some(23),
                 micro_batches: Some(k),
-                ..PlanRequest::new(&model, &plain_sgd(), BATCH, support::AMPLE)
+                ..plimsoll::PlanRequest::new(&model, &recipe, BATCH, support::AMPLE)
             };
             let mut t = plimsoll::Trainer::new(&request, &*device, 7).expect("plans");
             found.push(t.evaluate(&data, 23).expect("evaluates"));
