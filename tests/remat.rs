@@ -1,5 +1,5 @@
-//! Recomputation: plans within tight budgets keep to them, say exactly what
-//! they take, and leave results as they are to the bit.
+//! Recomputation: plans within tight budgets keep to them and leave results as
+//! they are to the bit.
 
 mod support;
 
@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use plimsoll::{Device, Error, NullDevice, Plan};
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 use support::random::{Task, tasks};
 
 /// The smallest budget for which there is a plan.
@@ -20,6 +22,20 @@ fn minimum(task: &Task, device: &dyn Device) -> u64 {
 /// How many ops run again.
 fn again(plan: &Plan) -> usize {
     plan.parts.iter().flat_map(|p| &p.nodes).filter(|n| n.again).count()
+}
+
+/// Without this the tests below would say nothing.
+#[test]
+fn tight_budgets_make_ops_run_again() {
+    let device = NullDevice::new(1 << 40);
+    let mut runner = TestRunner::deterministic();
+    let used = (0..64).filter(|_| {
+        let task = tasks(40).new_tree(&mut runner).expect("a tree").current();
+        let plan = task.plan_within(minimum(&task, &device), device.description()).expect("fits");
+        again(&plan) > 0
+    });
+    let used = used.count();
+    assert!(used >= 16, "{used} of 64 tasks recompute at their smallest budget");
 }
 
 proptest! {

@@ -121,7 +121,10 @@ impl<'a> Candidate<'a> {
             let runs: Vec<usize> = points[*point].runs.iter().map(|r| r.task as usize).collect();
             programs[*part] = rewrite::reschedule(&self.programs[*part], &runs)?;
         }
-        self.plan(&programs, choice.seconds)
+        let plan = self.plan(&programs, choice.seconds)?;
+        let gap_bytes = plan.arena_bytes - plan.live_bound_bytes;
+        debug_assert_eq!(plan.peak_bytes - gap_bytes, choice.bytes, "the simulator is exact");
+        Ok(plan)
     }
 
     fn plan(&self, programs: &[PartProgram], seconds: f64) -> Result<Plan> {

@@ -52,8 +52,6 @@ pub struct Levers {
 impl Levers {
     /// All of them.
     pub const ALL: Levers = Levers { micro_batch: true, remat: true };
-    /// None.
-    pub const NONE: Levers = Levers { micro_batch: false, remat: false };
 }
 
 impl<'a> PlanRequest<'a> {
@@ -202,7 +200,7 @@ impl<'a> Search<'a> {
     /// Tries a candidate's schedules, the fastest first.
     fn reschedule(&mut self, candidate: &Candidate<'a>, given: &Plan) -> Result<()> {
         let frame = candidate.frame(given);
-        // Nothing that fits is found: look for the smallest only.
+        // No schedule fits, nor is the smallest plan among them.
         let beyond = self.request.budget_bytes < frame.floor_bytes();
         if beyond && (self.best.is_some() || self.smaller(frame.floor_bytes())) {
             return Ok(());

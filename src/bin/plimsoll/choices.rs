@@ -27,8 +27,8 @@ pub struct Choices {
     #[command(flatten)]
     pub data: DataChoices,
 
-    /// Items of a training step; the planner splits them into micro-batches where the budget
-    /// asks for it [default: 256 small images, 32 large ones, 8 texts, 4 pictures with masks or
+    /// Items of a training step; the planner splits them into micro-batches or computes values
+    /// again where the budget asks for it [default: 256 small images, 32 large ones, 8 texts, 4 pictures with masks or
     /// latents, 2 volumes; or the whole training set where that is smaller]
     #[arg(long, value_name = "N", allow_negative_numbers = true,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=MAXIMUM_BATCH))]

@@ -28,6 +28,8 @@ pub struct PlanReport {
     /// Items of the largest micro-batch.
     micro_batch: usize,
     micro_batches: usize,
+    /// Ops of a training step's parts that compute again what was dropped.
+    recomputed_ops: usize,
     precision: &'static str,
     optimizer: &'static str,
     device: String,
@@ -76,6 +78,7 @@ pub fn plan(choices: &Choices, setup: &Setup) -> Result<(Plan, PlanReport), Fail
         batch: plan.batch,
         micro_batch: plan.micro_batches.iter().map(|m| m.items).max().unwrap_or(0),
         micro_batches: plan.micro_batches.len(),
+        recomputed_ops: plan.parts.iter().flat_map(|p| &p.nodes).filter(|n| n.again).count(),
         precision: "f32",
         optimizer: setup.recipe.optimizer.name(),
         device: device.id.clone(),
@@ -134,6 +137,10 @@ impl std::fmt::Display for PlanReport {
         }
         writeln!(f, "  {:<24}{:>12}", "planned peak", output::size(self.peak_bytes))?;
         writeln!(f, "  {:<24}{:>12}", "budget", output::size(self.budget_bytes))?;
+        if self.recomputed_ops > 0 {
+            let ops = output::grouped(self.recomputed_ops as u64);
+            writeln!(f, "  {:<24}{ops:>12}", "ops that run again")?;
+        }
         write!(f, "  {:<24}{:>12}", "predicted step", output::seconds(self.step_seconds))?;
         if self.step_seconds > self.unconstrained_step_seconds {
             write!(f, "; {} without a budget", output::seconds(self.unconstrained_step_seconds))?;

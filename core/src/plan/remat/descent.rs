@@ -31,8 +31,8 @@ const STRETCHES: usize = 128;
 /// How far the line sinks at a step.
 const SINK: f64 = 0.04;
 
-/// Calls `point` with every schedule on the way down, until it says stop.
-pub fn descend(problem: &Problem, score: Score, effort: usize, point: &mut dyn FnMut(&Timeline)) {
+/// Calls `point` with every schedule on the way down.
+pub fn descend(problem: &Problem, score: Score, point: &mut dyn FnMut(&Timeline)) {
     let mut timeline = Timeline::given(problem);
     point(&timeline);
     let floor = problem.floor_bytes();
@@ -40,16 +40,16 @@ pub fn descend(problem: &Problem, score: Score, effort: usize, point: &mut dyn F
         let above = timeline.peak_bytes - floor;
         let line = floor + (above as f64 * (1.0 - SINK)) as u64;
         let line = line.min(timeline.peak_bytes - 1);
-        let Some(lower) = reach(problem, timeline.clone(), line, floor, score, point) else {
+        let Some(lower) = reach(problem, timeline, line, floor, score, point) else {
             return;
         };
-        timeline = improve(problem, lower, line, effort);
+        timeline = improve(problem, lower, line);
         point(&timeline);
     }
 }
 
 /// Evicts until the peak is at most `line`; none if that cannot be reached.
-pub fn reach(
+fn reach(
     problem: &Problem,
     mut timeline: Timeline,
     line: u64,
@@ -59,50 +59,36 @@ pub fn reach(
 ) -> Option<Timeline> {
     let mut excess = timeline.excess(line);
     while excess > 0 {
-        let worth = Worth::new(&timeline, line, floor, score);
-        let mut ranked = worth.rank(problem, &timeline);
-        // Several at once in large parts: their estimates hold well enough.
-        let batch = 1 + problem.tasks.len() / 400;
-        let before = excess;
-        while !ranked.is_empty() && excess == before {
-            let mut tried = None;
-            for _ in 0..batch.min(ranked.len()) {
-                let (_, eviction) = ranked.pop().expect("not empty");
-                let next = Timeline::new(problem, eviction.apply(&timeline));
-                let now = next.excess(line);
-                if now < excess {
-                    tried = Some((next, now));
-                    break;
-                }
-            }
-            if let Some((next, now)) = tried {
-                (timeline, excess) = (next, now);
-                point(&timeline);
-            }
-        }
-        if excess == before {
-            return None;
-        }
+        let ranked = Worth::new(&timeline, line, floor, score).rank(problem, &timeline);
+        // Estimates may err: the first that does help.
+        let helps = |eviction: &Eviction| {
+            let next = Timeline::new(problem, eviction.apply(&timeline));
+            let now = next.excess(line);
+            (now < excess).then_some((next, now))
+        };
+        (timeline, excess) = ranked.iter().rev().find_map(|(_, eviction)| helps(eviction))?;
+        point(&timeline);
     }
     Some(timeline)
 }
 
 /// Estimates what evictions are worth.
-struct Worth {
+struct Worth<'a> {
     score: Score,
-    /// The line, or a lower one.
+    /// The line, or a lower one, above which bytes count.
     line: u64,
     /// Moments of a stretch.
     length: usize,
     /// Most bytes in use in each stretch.
     stretches: Vec<u64>,
     /// Bytes in use at each moment.
-    live: Vec<u64>,
+    live: &'a [u64],
+    /// The line itself.
     true_line: u64,
 }
 
-impl Worth {
-    fn new(timeline: &Timeline, line: u64, floor: u64, score: Score) -> Worth {
+impl<'a> Worth<'a> {
+    fn new(timeline: &'a Timeline, line: u64, floor: u64, score: Score) -> Worth<'a> {
         let length = timeline.live.len().div_ceil(STRETCHES);
         let most = |moments: &[u64]| moments.iter().copied().max().unwrap_or(0);
         Worth {
@@ -110,7 +96,7 @@ impl Worth {
             line: if score == Score::Foresight { floor + (line - floor) / 2 } else { line },
             length,
             stretches: timeline.live.chunks(length).map(most).collect(),
-            live: timeline.live.clone(),
+            live: &timeline.live,
             true_line: line,
         }
     }

@@ -1,16 +1,11 @@
-//! Local improvement: takes back what turned out to be needless, and tries
-//! other ways to the same line.
+//! Local improvement: takes back what turned out to be needless.
 
 use super::Problem;
 use super::timeline::Timeline;
 
-/// A schedule that is no slower and stays at or below `line`.
-pub fn improve(problem: &Problem, timeline: Timeline, line: u64, _effort: usize) -> Timeline {
-    restore(problem, timeline, line)
-}
-
-/// Takes back runs that the line has room for, the longest first.
-fn restore(problem: &Problem, mut timeline: Timeline, line: u64) -> Timeline {
+/// A schedule that is no slower and stays at or below `line`: runs that it has
+/// room for are taken back, the longest first.
+pub fn improve(problem: &Problem, mut timeline: Timeline, line: u64) -> Timeline {
     let mut again: Vec<(f64, usize)> = Vec::new(); // time, moment
     let mut seen = vec![false; problem.tasks.len()];
     for (at, run) in timeline.runs.iter().enumerate() {
@@ -37,14 +32,12 @@ fn restore(problem: &Problem, mut timeline: Timeline, line: u64) -> Timeline {
         let mut runs = timeline.runs.clone();
         runs.remove(now - 1);
         let next = Timeline::new(problem, runs);
-        let only = next.runs.len() + 1 == timeline.runs.len();
         if next.peak_bytes <= line && next.seconds < timeline.seconds {
-            let more = !only;
-            timeline = next;
-            if more {
+            if next.runs.len() + 1 < timeline.runs.len() {
                 // Others went with it: count anew.
-                return restore(problem, timeline, line);
+                return improve(problem, next, line);
             }
+            timeline = next;
             gone.push(moment);
         }
     }

@@ -7,7 +7,6 @@ mod improve;
 mod problem;
 mod timeline;
 
-pub use descent::Score;
 pub use problem::{Problem, Task};
 pub use timeline::{Run, Timeline};
 
@@ -26,8 +25,9 @@ pub struct Point {
 /// smaller than the one before.
 pub fn frontier(problem: &Problem) -> Vec<Point> {
     let mut points: Vec<Point> = Vec::new();
+    use descent::Score;
     for score in [Score::Excess, Score::Foresight, Score::Staleness] {
-        descent::descend(problem, score, 0, &mut |t| {
+        descent::descend(problem, score, &mut |t| {
             points.push(Point {
                 peak_bytes: t.peak_bytes,
                 seconds: t.seconds,
